@@ -670,3 +670,35 @@ def test_a_file_that_cannot_be_read(tmp_path):
     (tmp_path / "a" / "c" / "0" / "0").mkdir()
     with pytest.raises(WeftError, match=r"c/0/0 cannot be read: .* Is a directory"):
         Array(Folder(tmp_path / "a"), opened(tmp_path / "a").metadata).read()
+
+
+@pytest.mark.parametrize(
+    ("codecs", "chunk", "wanted", "is_alone"),
+    [
+        ((), 512, 16, True),  # a small part of each chunk
+        ((), 512, 512, False),
+        ((Crc32c(),), 512, 16, False),  # a checksum needs the whole chunk
+        ((Zstd(1),), 64, 64, True),
+        ((Zstd(1), Crc32c()), 256, 256, False),
+        ((Blosc("lz4", 5, "shuffle"),), 128, 128, True),
+        ((Gzip(1),), 64, 64, False),
+    ],
+)
+def test_one_thread_reads_what_is_small(tmp_path, monkeypatch, codecs, chunk, wanted, is_alone):
+    """Several threads would wait for the interpreter lock; slow codecs run without it."""
+    data = np.random.default_rng(0).integers(0, 9, (4 * chunk, 128), "u1")
+    grid = data.shape, "u1", (chunk, 128), data.shape
+    with create(tmp_path / "a", *grid, codecs=codecs, checksum=False) as writer:
+        writer.append_rows(data)
+    threads = []
+
+    def counting(work, tasks, **more):
+        threads.append(more["max_threads"])
+        for_each(work, tasks, **more)
+
+    monkeypatch.setattr("weft.store.read.SMALL", 0)
+    monkeypatch.setattr("weft.store.read.for_each", counting)
+    picks = data.reshape(4, chunk, 128)[:, :wanted]
+    rows = np.arange(len(data)).reshape(4, chunk)[:, :wanted].reshape(-1)
+    assert np.array_equal(opened(tmp_path / "a")[rows], picks.reshape(-1, 128))
+    assert threads == [1 if is_alone else None]

@@ -53,10 +53,16 @@ SMALL = 1 << 16
 """Bytes that one thread decodes sooner than it starts others."""
 
 SMALL_PART = 48 << 10
-"""Bytes of a chunk, or of the part that is read, up to which one thread is quicker than several.
+"""Bytes of the part of a chunk up to which one thread reads it sooner than several would.
 
 Between two chunks a thread holds the interpreter lock, and threads would mostly wait for it.
 """
+
+SMALL_CHUNKS = {"crc32c": SMALL_PART, "blosc": 1 << 15, "lz4": 1 << 15, "zstd": 1 << 14}
+"""Bytes of a chunk up to which one thread decodes it sooner, by codec: those of 20 µs or so."""
+
+SMALL_OTHERS = 1 << 12
+"""The same for other codecs, which are slower."""
 
 MAX_FREE_CHUNK = 1 << 27
 """Bytes of a chunk that is decoded however few bytes it is stored as."""
@@ -250,8 +256,9 @@ class BoxReader:
 
     def _is_small(self, reads: list[ChunkRead]) -> bool:
         """Return whether reads take so little time each that one thread should do all of them."""
-        if self._metadata.codecs:
-            return self._layout.chunk_nbytes <= SMALL_PART
+        if names := [codec.name for codec in self._metadata.codecs]:
+            most = min(SMALL_CHUNKS.get(name, SMALL_OTHERS) for name in names)
+            return self._layout.chunk_nbytes <= most
         return sum(read.part.nbytes for read in reads) <= SMALL_PART * len(reads)
 
     # -- bytes

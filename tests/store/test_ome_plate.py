@@ -1,6 +1,7 @@
 """Plates that are opened again, to add wells, fields and acquisitions."""
 
 import json
+import pickle
 
 import numpy as np
 import pytest
@@ -118,3 +119,15 @@ def test_what_is_refused(tmp_path):
         open_plate(path, mode="w")
     with pytest.raises(WeftError, match="axes: these are for mode 'a'"):
         open_plate(path, axes="yx")
+
+
+def test_plates_and_images_are_pickled_and_compared(tmp_path):
+    with create_plate(tmp_path / "p.zarr", "A", "12", **IMAGE) as plate:
+        for column in "12":
+            plate.field("A", column, 0).append(frame(int(column)))
+    found = open_plate(tmp_path / "p.zarr")
+    one, two = (found.image("A", column, 0) for column in "12")
+    assert pickle.loads(pickle.dumps(found)) == found
+    again = pickle.loads(pickle.dumps(one))
+    assert again == one != two
+    assert np.array_equal(again.levels[0], one.levels[0])

@@ -1,5 +1,7 @@
 """A store of a user's own: a class with six methods, and one that replaces others."""
 
+import copy
+
 import numpy as np
 import pytest
 
@@ -123,6 +125,7 @@ def test_images_plates_and_positions():
     positions = open_store(root.below("run"))
     assert np.array_equal(positions["left"].levels[0][3:], block)
     assert "left" in positions.ome_xml
+    assert copy.copy(image) == image != positions["left"]
     for name, found in [("plate", "plate.image"), ("run", "positions"), ("image", "image.levels")]:
         with pytest.raises(TypeError, match=f"is not an array: {found}"):
             np.asarray(open_store(root.below(name)))

@@ -7,7 +7,7 @@ import json
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from importlib import import_module
 from math import prod
@@ -403,7 +403,7 @@ class Image(HoldsArrays):
 
     _ARRAYS = "image.levels[0]"
     metadata: Multiscale
-    levels: tuple[Array, ...]
+    levels: tuple[Array, ...] = field(compare=False)  # arrays compare their elements
     sink: Sink
     attrs: Mapping[str, Any] = _NOTHING
     """All attributes of its group, as they were when it was opened."""

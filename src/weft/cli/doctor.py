@@ -46,6 +46,7 @@ PURPOSES = {
     "cli": "completion scripts for shells; version checks of `weft doctor`",
     "demo": "what `make demo` shows",
     "test": "what `make test` needs",
+    "beside": "what `make beside` compares with",
     "bench": "what `make bench` compares with",
     "dev": "what `make hooks` needs",
 }
@@ -311,10 +312,21 @@ def _machine_rows(health: Health) -> Iterator[tuple[str, str, str]]:
     lacking = ", ".join(name for name, there in known.items() if not there)
     if lacking:
         yield "-", "codecs", f"{lacking}: pip install 'weft[store]'"
+    else:
+        yield _compiled_code()
     seal = installed("tenseal")
     yield ("+", "SEAL", f"in TenSEAL {seal}") if seal else ("-", "SEAL", "pip install 'weft[ckks]'")
     where = health.browser
     yield ("+", "browser", where) if where else ("-", "browser", "none found to open reports")
+
+
+def _compiled_code() -> tuple[str, str, str]:
+    from weft.store.native import why_not
+
+    reason = why_not()
+    if reason is None:
+        return "+", "compiled code", "recordings are copied and encoded by it"
+    return "-", "compiled code", f"recordings do without: {reason}"
 
 
 def _engine_text(there: dict[str, Any]) -> str:

@@ -51,6 +51,8 @@ class ChunkBatch(NamedTuple):
     chunks: EncodedChunks
     written: Callable[[], None]
     """Called when the chunks are no longer needed."""
+    batches: int = 1
+    """The number of batches that it is made of; theirs follow each other."""
 
 
 @dataclass(slots=True)
@@ -194,7 +196,7 @@ class ShardAssembler:
             if batch is None:
                 self._leave(shard)
             else:
-                shard.next += 1
+                shard.next += batch.batches
             return batch
 
     def _leave(self, shard: OpenShard) -> None:

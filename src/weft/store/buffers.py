@@ -6,10 +6,10 @@ budget, and keeps them. Beyond it a buffer is freed when it is written.
 
 from __future__ import annotations
 
+import mmap
 import os
 import threading
 from collections.abc import Iterable
-from mmap import mmap
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -68,20 +68,20 @@ class Buffers:
         """Memory that is not in use, by size."""
         self._kept_bytes = 0
 
-    @property
-    def is_scarce(self) -> bool:
-        """Whether buffers that are not in use should be freed."""
-        return self.used > BUDGET
+    def is_scarce(self, own: int) -> bool:
+        """Return whether a writer that has `own` bytes should free those that are not in use."""
+        return self.used > BUDGET and self.used - own > BUDGET // 2
 
-    def take(self, size: int, own: int) -> bool:
+    def take(self, size: int, own: int, least: int) -> bool:
         """Count a buffer for a writer that has `own` bytes; False if it has to do with these.
 
-        A writer gets its first buffer in any case, and the second while others have little.
+        A writer gets the `least` bytes that it needs in any case, as many again while others have
+        little, and more while all together stay below the budget.
         """
         with self._lock:
-            is_first, is_second = own < size, size <= own < 2 * size
+            is_needed, is_second = own + size <= least, own + size <= 2 * least
             others = self.used - own
-            if is_first or (is_second and others <= BUDGET // 2) or self.used + size <= BUDGET:
+            if is_needed or (is_second and others <= BUDGET // 2) or self.used + size <= BUDGET:
                 self.used += size
                 return True
             return False
@@ -110,9 +110,7 @@ class Buffers:
         Where many writers are open, they go back to the system when they are freed, at the price of
         page faults; else the next writer gets them.
         """
-        if self.writers < MANY:
-            return np.zeros(size, np.uint8)
-        return np.frombuffer(mmap(-1, max(1, size)), np.uint8, size)
+        return np.zeros(size, np.uint8) if self.writers < MANY else _pages(size)
 
     def memory(self, size: int) -> Memory:
         """Return memory for encoded chunks, any bytes."""
@@ -120,7 +118,7 @@ class Buffers:
             if self._kept.get(size):
                 self._kept_bytes -= size
                 return self._kept[size].pop()
-        return self.allocate(size)
+        return _pages(size)
 
     def keep(self, memory: Memory) -> None:
         """Keep memory for the next that asks, while it is not too much."""
@@ -128,6 +126,14 @@ class Buffers:
             if self.writers and self._kept_bytes + memory.nbytes <= BUDGET:
                 self._kept_bytes += memory.nbytes
                 self._kept.setdefault(memory.nbytes, []).append(memory)
+
+
+def _pages(size: int) -> Memory:
+    """Return memory of its own, of which small pages are taken as they are written."""
+    memory = mmap.mmap(-1, max(1, size))
+    if hasattr(mmap, "MADV_NOHUGEPAGE"):
+        memory.madvise(mmap.MADV_NOHUGEPAGE)
+    return np.frombuffer(memory, np.uint8, size)
 
 
 BUFFERS = Buffers()

@@ -11,13 +11,14 @@ import threading
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from functools import lru_cache
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
 from weft.errors import WeftError
 from weft.extra import needed
-from weft.store import native
+from weft.store import blosc_frames
 from weft.store.decompress import (
     CodecError,
     copy_into,
@@ -32,6 +33,7 @@ from weft.store.decompress import (
 )
 from weft.store.dtypes import Bytes, Pieces
 from weft.store.filters import CHECKSUMS, MAX_TEXT, Filter, Reorder, VlenText
+from weft.store.native import BLOSC, ZSTD, Compression
 
 Values: TypeAlias = np.ndarray[Any, Any]
 BatchEncoder: TypeAlias = Callable[[Values, Sequence[int], Values], "EncodedChunks"]
@@ -136,6 +138,12 @@ class Zstd(_StoredFields):
         features = getattr(needed("zstandard", "store"), "backend_features", ())
         return self._encode_batch if "multi_compress_to_buffer" in features else None
 
+    def compression(self, size: int) -> Compression:
+        """Return how compiled code encodes chunks."""
+        return Compression(
+            *(ZSTD, self.level), hash_log=self.table, has_content_checksum=self.checksum
+        )
+
     def _encode_batch(self, tiles: Values, numbers: Sequence[int], memory: Values) -> EncodedChunks:
         size = tiles.shape[1]
         places = np.full((len(numbers), 2), size, np.uint64)
@@ -222,8 +230,13 @@ class Blosc(_StoredFields):
     def batch_encoder(self, size: int) -> BatchEncoder | None:
         """Return what compresses several chunks of `size` bytes by one call, if there is one."""
         settings = self.cname, self.clevel, self.shuffle, self._width(size), self.block
-        made = native.encoder(native.BloscSettings(*settings), size)
+        made = blosc_frames.encoder(blosc_frames.BloscSettings(*settings), size)
         return None if made is None else lambda *given: EncodedChunks(*made.encode(*given))
+
+    def compression(self, size: int) -> Compression:
+        """Return how compiled code encodes chunks of `size` bytes."""
+        shuffle, width = _SHUFFLES.index(self.shuffle), self._width(size)
+        return Compression(BLOSC, self.clevel, shuffle, width, self.block, name=self.cname.encode())
 
     def _width(self, size: int) -> int:
         """Return the bytes of an element, by which bytes are shuffled."""
@@ -362,14 +375,38 @@ def encode_pieces(codecs: Sequence[Codec], data: Bytes) -> tuple[Bytes, ...]:
     return pieces if len(body) > _MAX_JOINED else (b"".join(pieces),)
 
 
+def _split(codecs: Sequence[Codec]) -> tuple[Sequence[Codec], bool]:
+    """Return the codecs before a CRC32C at the end, and whether there is one."""
+    has_crc = bool(codecs) and isinstance(codecs[-1], Crc32c)
+    return codecs[: len(codecs) - has_crc], has_crc
+
+
+def compression(codecs: Sequence[Codec], size: int) -> Compression | None:
+    """Return how compiled code encodes chunks of `size` bytes; None if it cannot.
+
+    >>> compression([Zstd(3), Crc32c()], 10).level, compression([Gzip()], 10)
+    (3, None)
+    """
+    before, has_crc = _split(codecs)
+    if not before:
+        return Compression(has_checksum=has_crc)
+    if len(before) > 1 or not isinstance(before[0], Zstd | Blosc):
+        return None
+    return _compression(before[0], size)._replace(has_checksum=has_crc)
+
+
+@lru_cache(maxsize=1024)
+def _compression(codec: Zstd | Blosc, size: int) -> Compression:
+    return codec.compression(size)
+
+
 def batch_encoder(codecs: Sequence[Codec], size: int) -> BatchEncoder | None:
     """Return what encodes several chunks of `size` bytes by one call, if there is one.
 
     >>> batch_encoder([Gzip()], 10) is None
     True
     """
-    has_crc = bool(codecs) and isinstance(codecs[-1], Crc32c)
-    before = codecs[: len(codecs) - has_crc]
+    before, has_crc = _split(codecs)
     if len(before) != 1 or not isinstance(before[0], Zstd | Blosc):
         return None
     compress = before[0].batch_encoder(size)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
+from itertools import groupby
 from math import prod
 from typing import Any, TypeAlias
 
 import numpy as np
 
+from weft.store import native
 from weft.store.chunk_layout import ChunkLayout, ChunkPart
 from weft.store.codecs import (
     Codec,
@@ -17,6 +19,7 @@ from weft.store.codecs import (
     Zstd,
     batch_encoder,
     codec_workspace,
+    compression,
     context_memory,
     encode_pieces,
     max_stored,
@@ -24,7 +27,9 @@ from weft.store.codecs import (
 )
 from weft.store.dtypes import Bytes, Pieces
 from weft.store.metadata import Metadata
+from weft.store.native import STORED, Compression, Native
 from weft.store.read import FIXED_MEMORY, PART_MEMORY
+from weft.store.scatter import Tiles
 from weft.store.shard import Index, index_size
 from weft.store.sink import Upload
 from weft.store.threads import CORES, for_each, scratch
@@ -60,43 +65,97 @@ class ChunkEncoder:
 
     def encode_tiles(
         self,
-        pool: Values,
-        tiles: Sequence[int],
+        groups: Sequence[tuple[Tiles, Sequence[int]]],
         codecs: Sequence[Codec],
         memory: Values,
         *,
         is_fill_stored: bool = False,
+        is_alone: bool = True,
     ) -> EncodedChunks:
-        """Return the stored bytes of some tiles of a pool.
+        """Return the stored bytes of some tiles, of one epoch or several.
 
         They may be the tiles' own, or lie in `memory`, which has `extra_nbytes` for each of them.
+        Threads of compiled code help, unless it `is_alone`.
         """
         is_plain = not self.metadata.order and self.metadata.endian != "big"
-        stored = range(len(tiles)) if is_fill_stored else self._stored(pool, tiles)
-        size = pool[0].nbytes
-        first, stop = tiles[0], tiles[-1] + 1
-        if is_plain and not codecs and len(stored) == len(tiles) == stop - first:
-            data = pool[first:stop].reshape(-1).view(np.uint8).data
-            return EncodedChunks([data], np.full(len(tiles), size))
-        encode = batch_encoder(codecs, size) if is_plain and stored else None
-        if encode is not None:
-            rows = pool.reshape(len(pool), -1).view(np.uint8)
-            found = encode(rows, [tiles[n] for n in stored], memory)
-        else:
-            found = EncodedChunks.of([self.encode_any(pool[tiles[n], ...], codecs) for n in stored])
-        sizes = np.zeros(len(tiles), np.int64)
-        sizes[stored] = found.sizes
-        return EncodedChunks(found.buffers, sizes)
+        how = compression(codecs, groups[0][0].nbytes) if is_plain else None
+        engine = native.compiled()
+        if engine is not None and how is not None:
+            fill = None if is_fill_stored else self._fill_bytes
+            return self._encode_natively(engine, how, groups, fill, memory, is_alone)
+        buffers, sizes, used = list[Bytes](), list[Values](), 0
+        for tiles, numbers in groups:
+            rows, places = tiles.rows(numbers)
+            stored = range(len(places)) if is_fill_stored else self._stored(rows, places)
+            wanted = [places[n] for n in stored]
+            found = self._encode_rows(rows, wanted, codecs, memory[used:], is_plain)
+            buffers += found.buffers
+            sizes.append(np.zeros(len(places), np.int64))
+            sizes[-1][stored] = found.sizes
+            used += len(places) * self.extra_nbytes
+        return EncodedChunks(buffers, np.concatenate(sizes))
 
-    def _stored(self, pool: Values, tiles: Sequence[int]) -> Sequence[int]:
-        """Return which of some tiles are not all fill value."""
-        words, at = pool.reshape(len(pool), -1).view(self._fill.dtype), np.asarray(tiles)
+    def _encode_natively(
+        self,
+        engine: Native,
+        how: Compression,
+        groups: Sequence[tuple[Tiles, Sequence[int]]],
+        fill: bytes | None,
+        memory: Values,
+        is_alone: bool,
+    ) -> EncodedChunks:
+        found = [tiles.addresses_of(numbers) for tiles, numbers in groups]
+        pieces = found[0] if len(found) == 1 else np.concatenate(found)
+        size, room = groups[0][0].nbytes // pieces.shape[1], self.extra_nbytes
+        sizes, parts = engine.encode(pieces, size, how, fill, memory, room, is_alone=is_alone)
+        if how.codec != STORED:
+            return EncodedChunks([memory.data[at : at + n] for at, n in parts if n], sizes)
+        buffers, at = list[Bytes](), 0
+        for tiles, numbers in groups:
+            stored = np.flatnonzero(sizes[at : at + len(numbers)]).tolist()
+            if tiles.whole is not None and not how.has_checksum:
+                data = tiles.whole.reshape(-1).view(np.uint8).data
+                runs = _runs([numbers[n] for n in stored])
+                buffers += [data[size * first : size * stop] for first, stop in runs]
+            else:
+                for n in stored:
+                    each = tiles.pieces(numbers[n])
+                    buffers += [piece.reshape(-1).view(np.uint8).data for piece in each]
+                    if how.has_checksum:
+                        buffers.append(memory.data[room * (at + n) : room * (at + n) + 4])
+            at += len(numbers)
+        return EncodedChunks(buffers, sizes)
+
+    def _encode_rows(
+        self,
+        rows: Values,
+        numbers: Sequence[int],
+        codecs: Sequence[Codec],
+        memory: Values,
+        is_plain: bool,
+    ) -> EncodedChunks:
+        """Encode tiles that are rows of bytes, without compiled code."""
+        size = rows.shape[1]
+        if is_plain and not codecs:
+            buffers = [rows[a:b].reshape(-1).data for a, b in _runs(numbers)]
+            return EncodedChunks(buffers, np.full(len(numbers), size))
+        encode = batch_encoder(codecs, size) if is_plain and numbers else None
+        if encode is not None:
+            return encode(rows, numbers, memory)
+        tiles = rows.view(self.dtype).reshape(len(rows), *self.metadata.chunks)
+        return EncodedChunks.of([self.encode_any(tiles[n, ...], codecs) for n in numbers])
+
+    def _stored(self, rows: Values, numbers: Sequence[int]) -> Sequence[int]:
+        """Return which of some tiles, rows of bytes, are not all fill value."""
+        words, at = rows.view(self._fill.dtype), np.asarray(numbers)
         may_be_fill = (words[at, 0] == self._fill[0]) & (words[at, -1] == self._fill[-1])
         if not may_be_fill.any():
-            return range(len(tiles))
+            return range(len(numbers))
         suspects = set(np.flatnonzero(may_be_fill).tolist())
         return [
-            n for n, tile in enumerate(tiles) if n not in suspects or not self.is_fill(pool[tile])
+            n
+            for n, number in enumerate(numbers)
+            if n not in suspects or not self.is_fill(rows[number].view(self.dtype))
         ]
 
     def encode_any(self, tile: Values, codecs: Sequence[Codec]) -> Pieces:
@@ -126,6 +185,17 @@ class ChunkEncoder:
         if self.metadata.endian == "big" and self.dtype.itemsize > 1:
             tile = tile.astype(self.dtype.newbyteorder(">"))
         return tile.reshape(-1).view(np.uint8).data
+
+
+def _runs(numbers: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Yield the first number of each run of neighbours, and the one after its last.
+
+    >>> list(_runs([4, 5, 6, 9]))
+    [(4, 7), (9, 10)]
+    """
+    for _, some in groupby(enumerate(numbers), lambda pair: pair[1] - pair[0]):
+        run = [number for _, number in some]
+        yield run[0], run[-1] + 1
 
 
 class CodecChoice:
@@ -232,7 +302,7 @@ class ShardEncoder:
             codecs = self.metadata.codecs if choice is None else choice.codecs()
             room = memory[span.start * extra : span.stop * extra]
             found[span.start] = self.encoder.encode_tiles(
-                tiles, span, codecs, room, is_fill_stored=is_fill_stored
+                [(Tiles.of(tiles), span)], codecs, room, is_fill_stored=is_fill_stored
             )
 
         step = -(-count // min(threads, count))

@@ -1,304 +1,277 @@
-"""Blosc without the interpreter lock: the C function that `numcodecs` contains, by ctypes.
+"""`native.c`, compiled on first use: the inner loops of a recording on threads without Python.
 
-The wrapper of the library allocates a `bytes` for each chunk, and a thread takes the interpreter
-lock again after each call: with many threads and small chunks, waiting for it is most of the time.
-Here the function is called with addresses, and one call compresses many chunks: a frame of all of
-them is cut into frames of one chunk each, byte for byte those that the library makes of it alone.
+With many cores the interpreter lock is what limits a recording: each thread that encodes takes it
+several times for every few megabytes. The functions here copy and encode without it, on threads of
+their own. Where there is no C compiler, NumPy and the codecs' wrappers do the same: `compiled()` is
+None then. The environment variable `WEFT_NATIVE=0` has the same effect.
 
-A Blosc frame has a header of 16 bytes, the places of its blocks, and the blocks. Some codecs cut
-a block further into streams, one for each byte of an element, each compressed by itself. A chunk of
-several blocks is cut out of a frame at the ends of blocks. Where a chunk is one block of streams,
-which the library makes no smaller than 64 KiB, a block has the streams of several chunks instead:
-its "element" has all their bytes, and the shuffle is done before.
-
-Not every build of `numcodecs` exports the function. Where it is missing, `encoder` returns None,
-and chunks go through the wrapper, with the same result.
+The compiled file is kept in `weft` below the user's cache folder (`XDG_CACHE_HOME`, or `~/.cache`),
+under a name that depends on the source and the machine.
 """
 
 from __future__ import annotations
 
 import ctypes
-import struct
+import hashlib
+import os
+import platform
+import shlex
+import shutil
+import subprocess
 import sys
-from collections.abc import Iterator, Sequence
-from ctypes import c_char_p, c_int, c_size_t, c_void_p
-from functools import cache, lru_cache
+import sysconfig
+import tempfile
+from collections.abc import Sequence
+from ctypes import POINTER, Structure, byref, c_char_p, c_int64, c_void_p
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from weft.errors import WeftError
 from weft.extra import needed
-from weft.store.dtypes import Bytes
-from weft.store.threads import scratch
+from weft.store.threads import CORES
 
 Values: TypeAlias = np.ndarray[Any, Any]
 
-_ARGUMENTS = (
-    *(c_int, c_int, c_size_t, c_size_t, c_void_p, c_void_p, c_size_t),
-    *(c_char_p, c_size_t, c_int),
+FLAGS = ("-O3", "-shared", "-fPIC", "-pthread")
+
+MAX_RANK = 32
+"""Dimensions of a copy, at most."""
+
+ITEM = 1 << 19
+"""Bytes that a thread encodes before it looks for other work; at least one tile."""
+
+COPY = 1 << 19
+"""Bytes that a thread copies before it looks for other work."""
+
+CALLERS = min(CORES, max(2, CORES // 3), 5)
+"""Threads of the interpreter that encode and write; the others are here."""
+
+SPIN = 50_000 if CORES > 8 else 0
+"""Nanoseconds for which a thread looks for work before it sleeps."""
+
+STORED, BLOSC, ZSTD = range(3)
+
+
+class _Libraries(Structure):
+    _fields_ = [
+        (name, c_void_p)
+        for name in (
+            *("blosc", "zstd_create", "zstd_free", "zstd_reset", "zstd_set", "zstd_compress"),
+            *("zstd_is_error", "crc32c"),
+        )
+    ]
+
+
+_BOX = np.dtype(
+    [
+        *((name, "i8") for name in ("rank", "line")),
+        *((name, "i8", MAX_RANK) for name in ("shape", "to_steps", "from_steps")),
+        *((name, "u8") for name in ("to", "from", "parts")),
+    ]
 )
-"""Those of `blosc_compress_ctx`: level, shuffle, bytes of an element, bytes, source, target, room,
-codec, bytes of a block, threads."""
-
-_SHUFFLES = {"noshuffle": 0, "shuffle": 1, "bitshuffle": 2}
-_HEADER = struct.Struct("<BBBBIII")
-"""Versions of format and codec, flags, bytes of an element, bytes, bytes of a block, of all."""
-
-_SHUFFLED, _STORED, _UNSPLIT = 0x01, 0x02, 0x10
-"""Flags: bytes are shuffled, bytes are not compressed, blocks are one stream."""
-
-_MAX_OVERHEAD = 16
-"""The bytes that a frame has more than its data, at most."""
-
-_MAX_STREAMS = 16
-"""Streams of a block, at most."""
-
-_MAX_BLOCK = 1 << 20
-"""Bytes of a block that is cut into streams, at most."""
-
-_MAX_RUN = 1 << 22
-"""Bytes that a call compresses, at most, where there are several chunks."""
-
-_LENGTH = struct.Struct("<I")
+"""A box of lines that is copied."""
 
 
-class BloscSettings(NamedTuple):
-    """How chunks are compressed."""
-
-    cname: str
-    clevel: int
-    shuffle: str
-    width: int
-    """The bytes of an element."""
-    block: int
-    """The bytes of a block; 0 for what the library chooses."""
-
-
-@cache
-def _function() -> Any:
-    """Return `blosc_compress_ctx`, if the library exports it."""
-    try:
-        library = ctypes.CDLL(needed("numcodecs.blosc", "store").__file__)
-        function = library.blosc_compress_ctx
-    except (OSError, AttributeError):
-        return None
-    function.restype, function.argtypes = c_int, _ARGUMENTS
-    return function
-
-
-@cache
-def encoder(settings: BloscSettings, size: int) -> BloscEncoder | None:
-    """Return what compresses chunks of `size` bytes on any thread, if the function is there."""
-    return None if _function() is None else BloscEncoder(settings, size)
+class _Encoding(Structure):
+    _fields_ = [
+        ("pieces", c_void_p),
+        ("count", c_int64),
+        ("pieces_each", c_int64),
+        ("piece", c_int64),
+        ("fill", c_char_p),
+        ("fill_size", c_int64),
+        ("group", c_int64),
+        ("out", c_void_p),
+        ("room", c_int64),
+        ("sizes", c_void_p),
+        ("codec", c_int64),
+        ("level", c_int64),
+        ("shuffle", c_int64),
+        ("width", c_int64),
+        ("block", c_int64),
+        ("hash_log", c_int64),
+        ("has_content_checksum", c_int64),
+        ("name", c_char_p),
+        ("has_checksum", c_int64),
+    ]
 
 
-class _Run(NamedTuple):
-    """How one call compresses several chunks."""
+class Compression(NamedTuple):
+    """How tiles are compressed by a library; the fields are those of the codecs."""
 
-    chunks: int
-    """Chunks that a block has streams of; 1 where a chunk is whole blocks."""
-    width: int
-    kind: int
-    block: int
-    most: int
-    """Chunks in a call, at most."""
+    codec: int = STORED
+    level: int = 0
+    shuffle: int = 0
+    width: int = 1
+    block: int = 0
+    hash_log: int = 0
+    has_content_checksum: bool = False
+    name: bytes = b""
+    has_checksum: bool = False
+    """Whether a CRC32C follows."""
 
 
-class BloscEncoder:
-    """Compresses chunks of one size; neighbours by one call, where the frame can be cut."""
+class Native:
+    """The compiled functions."""
 
-    def __init__(self, settings: BloscSettings, size: int) -> None:
-        self.settings, self.size = settings, size
-        self._function = _function()
-        self._name, self._kind = settings.cname.encode(), _SHUFFLES[settings.shuffle]
-        self._run = self._plan_run()
+    def __init__(self, library: ctypes.CDLL) -> None:
+        self._library = library
+        library.weft_threads.argtypes, library.weft_threads.restype = (c_int64, c_int64), None
+        library.weft_copy.argtypes, library.weft_copy.restype = (c_void_p, c_int64, c_int64), None
+        library.weft_encode.argtypes, library.weft_encode.restype = (POINTER(_Encoding),), None
+        library.weft_use(byref(_libraries()))
+        self._is_started = False
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self._forget)
+
+    def _forget(self) -> None:
+        """Forget the threads in a forked process, which has none of its parent's."""
+        self._library.weft_forget()
+        self._is_started = False
+
+    def _start(self) -> None:
+        """Start threads beside those that call, as many as there are other cores."""
+        if not self._is_started:
+            self._library.weft_threads(CORES - CALLERS, SPIN)
+            self._is_started = True
+
+    def copy(self, boxes: Values) -> None:
+        """Copy boxes of lines, which `boxes_of` describes."""
+        self._start()
+        self._library.weft_copy(boxes.ctypes.data, len(boxes), COPY)
 
     def encode(
-        self, tiles: Values, numbers: Sequence[int], memory: Values
-    ) -> tuple[list[Bytes], Values]:
-        """Return the frames of some tiles in pieces, and the bytes of each; they lie in `memory`.
+        self,
+        pieces: Values,
+        piece: int,
+        how: Compression,
+        fill: bytes | None,
+        memory: Values,
+        room: int,
+        *,
+        is_alone: bool,
+    ) -> tuple[Values, Sequence[tuple[int, int]]]:
+        """Encode tiles, each given by the addresses of its pieces: a row for each tile.
 
-        Tiles are rows of bytes; `memory` has a 128th more than the bytes of all of them, and 1 KiB
-        for each.
+        Return the bytes of each chunk, 0 for one that is all fill value; and the parts of `memory`,
+        which has `room` for each tile, where chunks lie one after the other: the start and the
+        bytes of each. Of tiles that are stored as they are it has the checksums alone. Without
+        `is_alone`, other threads help.
         """
-        buffers, sizes, end = list[Bytes](), list[Values](), 0
-        width, block = self.settings.width, self.settings.block
-        for some in self._groups(numbers):
-            made = self._encode_run(tiles, some, memory[end:]) if len(some) > 1 else None
-            if made is not None:
-                pieces, found, used = made
-                buffers += pieces
-                sizes.append(found)
-                end += used
-                continue
-            for number in some:
-                used = self._compress(tiles[number], memory[end:], width, self._kind, block)
-                buffers.append(memory.data[end : end + used])
-                sizes.append(np.array([used]))
-                end += used
-        return buffers, np.concatenate(sizes)
-
-    def _groups(self, numbers: Sequence[int]) -> Iterator[Sequence[int]]:
-        """Cut numbers into those that one call may compress."""
-        step, most = (self._run.chunks, self._run.most) if self._run else (1, 1)
-        most -= most % step
-        at = 0
-        while at < len(numbers):
-            count = min(len(numbers) - at, most)
-            count = count - count % step or 1
-            yield numbers[at : at + count]
-            at += count
-
-    def _compress(self, source: Values, target: Values, width: int, kind: int, block: int) -> int:
-        """Compress bytes into a frame; return its bytes."""
-        # With no more room than this, bytes that do not compress are stored as they are.
-        room = min(target.nbytes, source.nbytes + _MAX_OVERHEAD)
-        where = source.ctypes.data, target.ctypes.data
-        count: int = self._function(
-            *(self.settings.clevel, kind, width, source.nbytes, *where, room),
-            *(self._name, block, 1),
-        )
-        if count < 1:
-            raise WeftError(f"Blosc could not compress {source.nbytes} B into {room} B")
-        return count
-
-    # -- several chunks by one call
-
-    def _plan_run(self) -> _Run | None:
-        """Return how one call compresses several chunks, or None."""
-        _, _, _, width, block = self.settings
-        size, kind = self.size, self._kind
-        alone = self._blocks(width, kind, block, size)
-        if alone is None:
-            return None
-        found, is_split = alone
-        if found < size or not is_split:
-            asked = block if found < size else size
-            if size % found or self._blocks(width, kind, asked, 2 * size) != alone:
-                return None
-            return _Run(1, width, kind, asked, max(1, _MAX_RUN // size))
-        chunks = min(_MAX_STREAMS // width, _MAX_BLOCK // size)
-        if kind == _SHUFFLES["bitshuffle"] or sys.byteorder != "little" or chunks < 2:
-            return None
-        if kind and width not in (1, 2, 4, 8):
-            return None
-        run = _Run(chunks, chunks * width, 0, size // width, _MAX_RUN // size)
-        wanted = chunks * size, True
-        is_so = self._blocks(run.width, run.kind, run.block, 2 * chunks * size) == wanted
-        return run if is_so else None
-
-    def _blocks(self, width: int, kind: int, block: int, size: int) -> tuple[int, bool] | None:
-        """Return the bytes of a block that the library makes, and whether it has streams."""
-        frame = np.empty(size + size // 128 + 1024, np.uint8)
-        self._compress(np.zeros(size, np.uint8), frame, width, kind, block)
-        _, _, flags, _, _, found, _ = _HEADER.unpack_from(frame.data)
-        return None if flags & _STORED else (min(found, size), not flags & _UNSPLIT)
-
-    def _encode_run(
-        self, tiles: Values, numbers: Sequence[int], memory: Values
-    ) -> tuple[list[Bytes], Values, int] | None:
-        """Return frames in pieces, the bytes of each, and the bytes of memory that they take.
-
-        None if they hardly compress: one of them may have to be stored as it is.
-        """
-        run, count = self._run, len(numbers)
-        assert run is not None
-        source = self._together(tiles, numbers)
-        used = self._compress(source, memory, run.width, run.kind, run.block)
-        frame = memory[:used]
-        _, _, flags, _, _, block, _ = _HEADER.unpack_from(frame.data)
-        if flags & _STORED:
-            return None
-        starts = self._starts(frame, count, block)
+        count, each = pieces.shape
         sizes = np.empty(count, np.int64)
-        sizes[:-1] = starts[1:, 0]
-        sizes[-1] = used
-        sizes -= starts[:, 0]
-        head = _HEADER.size + 4 * starts.shape[1]
-        sizes += head
-        if sizes.max() > self.size + _MAX_OVERHEAD:
-            return None
-        heads = np.empty((count, head // 4), "<u4")
-        heads[:, :4] = self._header(flags, min(block, self.size), bytes(frame[:2]))
-        heads[:, 3] = sizes
-        heads[:, 4:] = starts
-        heads[:, 4:] -= (starts[:, :1] - head).astype("<u4")
-        data, view, at = heads.reshape(-1).view(np.uint8).data, memory.data, int(starts[0, 0])
-        pieces = list[Bytes]()
-        for n, size in enumerate(sizes.tolist()):
-            end = at + size - head
-            pieces += data[n * head : (n + 1) * head], view[at:end]
-            at = end
-        return pieces, sizes, used
-
-    @lru_cache  # noqa: B019 - encoders are kept
-    def _header(self, flags: int, block: int, versions: bytes) -> Values:
-        """Return the header of a chunk's frame as numbers, without the bytes of the frame."""
-        flags |= _SHUFFLED * (self.settings.shuffle == "shuffle")
-        packed = _HEADER.pack(*versions, flags, self.settings.width, self.size, block, 0)
-        return np.frombuffer(packed, "<u4")
-
-    def _together(self, tiles: Values, numbers: Sequence[int]) -> Values:
-        """Return the bytes of tiles one after the other, shuffled if the run needs it."""
-        assert self._run is not None
-        is_shuffled = self._run.kind != self._kind
-        count, rows = len(numbers), _rows(tiles, numbers)
-        if len(rows) == 1 and not is_shuffled:
-            return rows
-        place = np.frombuffer(scratch("together", count * self.size), np.uint8)
-        if not is_shuffled:
-            np.copyto(place.reshape(rows.shape), rows)
-            return place
-        width = self.settings.width
-        planes = place.reshape(*rows.shape[:2], width, self.size // width)
-        words = rows.view(f"u{width}")
-        for byte in range(width):
-            np.right_shift(words, 8 * byte, out=planes[:, :, byte], casting="unsafe")
-        return place
-
-    def _starts(self, frame: Values, count: int, block: int) -> Values:
-        """Return where the blocks of each chunk begin, or its streams: a row for each chunk."""
-        assert self._run is not None
-        blocks = count * self.size // block
-        table = frame[_HEADER.size : _HEADER.size + 4 * blocks].view("<u4")
-        if self._run.chunks == 1:
-            return table.astype(np.int64).reshape(count, -1)
-        length, width, starts = _LENGTH.unpack_from, self.settings.width, list[int]()
-        data = frame.data
-        for start in table.tolist():
-            at = start
-            for _ in range(self._run.chunks):
-                starts.append(at)
-                for _ in range(width):  # each stream has its length before it
-                    at += 4 + length(data, at)[0]
-        return np.array(starts).reshape(count, 1)
+        group = count if is_alone else max(1, ITEM // (piece * each))
+        if not is_alone:
+            self._start()
+        job = _Encoding(
+            *(pieces.ctypes.data, count, each, piece),
+            *(fill, len(fill or b""), group, memory.ctypes.data, room, sizes.ctypes.data),
+            *how,
+        )
+        self._library.weft_encode(byref(job))
+        if sizes.min() < 0:
+            name = how.name.decode() or "zstd"
+            raise WeftError(f"{name} could not compress a chunk of {piece * each} B")
+        if how.codec == STORED:
+            return sizes, ()
+        starts = range(0, count, group)
+        return sizes, list(zip((n * room for n in starts), np.add.reduceat(sizes, starts).tolist()))
 
 
-def _rows(tiles: Values, numbers: Sequence[int]) -> Values:
-    """Return some tiles as rows of neighbours; a view where all rows are as far apart."""
-    grid = _grid(tuple(numbers))
-    if grid is None:
-        gathered: Values = tiles[np.asarray(numbers)]
-        return gathered[None]
-    count, length, step = grid
-    size = tiles.shape[1]
-    return np.lib.stride_tricks.as_strided(
-        tiles[numbers[0] :], (count, length, size), (step * size, size, 1)
-    )
+def boxes_of(pairs: Sequence[tuple[Values, Values]]) -> Values | None:
+    """Return how arrays are copied, each from the second of a pair to the first.
 
-
-@lru_cache(maxsize=1024)
-def _grid(numbers: tuple[int, ...]) -> tuple[int, int, int] | None:
-    """Return how many rows of how many neighbours numbers are, and how far rows are apart.
-
-    >>> _grid((4, 5, 6, 14, 15, 16)), _grid((1, 2)), _grid((1, 2, 4))
-    ((2, 3, 10), (1, 2, 0), None)
+    None if elements along a last dimension are not neighbours, or are converted.
     """
-    length = 1
-    while length < len(numbers) and numbers[length] == numbers[0] + length:
-        length += 1
-    starts = numbers[::length]
-    step = starts[1] - starts[0] if len(starts) > 1 else 0
-    wanted = (numbers[0] + row * step + n for row in range(len(starts)) for n in range(length))
-    return (len(starts), length, step) if tuple(wanted) == numbers else None
+    boxes = np.zeros(len(pairs), _BOX)
+    for box, (target, source) in zip(boxes, pairs):
+        rank, size = source.ndim - 1, source.itemsize
+        if target.dtype != source.dtype or not 0 <= rank <= MAX_RANK:
+            return None
+        if source.shape[-1] > 1 and (source.strides[-1] != size or target.strides[-1] != size):
+            return None
+        box["rank"], box["line"] = rank, size * source.shape[-1]
+        box["shape"][:rank] = source.shape[:-1]
+        box["to_steps"][:rank] = target.strides[:-1]
+        box["from_steps"][:rank] = source.strides[:-1]
+        box["to"], box["from"] = target.ctypes.data, source.ctypes.data
+    return boxes
+
+
+def _libraries() -> _Libraries:
+    """Return the functions of codecs, in the libraries that hold them."""
+    blosc = ctypes.CDLL(needed("numcodecs.blosc", "store").__file__)
+    crc = ctypes.CDLL(needed("google_crc32c._crc32c", "store").__file__)
+    functions = (
+        *(blosc.blosc_compress_ctx, blosc.ZSTD_createCCtx, blosc.ZSTD_freeCCtx),
+        *(blosc.ZSTD_CCtx_reset, blosc.ZSTD_CCtx_setParameter, blosc.ZSTD_compress2),
+        *(blosc.ZSTD_isError, crc.crc32c_extend),
+    )
+    return _Libraries(*(ctypes.cast(function, c_void_p) for function in functions))
+
+
+def compiled() -> Native | None:
+    """Return the compiled functions; None where they are not wanted, or cannot be had."""
+    found = _load()
+    return found if isinstance(found, Native) else None
+
+
+def why_not() -> str | None:
+    """Return why there are no compiled functions; None where there are."""
+    found = _load()
+    return found if isinstance(found, str) else None
+
+
+@cache
+def _load() -> Native | str:
+    """Return the compiled functions, or why there are none."""
+    if os.environ.get("WEFT_NATIVE") == "0":
+        return "WEFT_NATIVE is 0"
+    if sys.platform == "win32":
+        return "not on Windows"
+    try:
+        return Native(ctypes.CDLL(str(_library_file())))
+    except subprocess.CalledProcessError as error:
+        return f"{shlex.join(error.cmd[:1])} could not compile it"
+    except (OSError, AttributeError, WeftError, subprocess.SubprocessError) as error:
+        return str(error)  # no compiler, no folder, or a library that exports no functions
+
+
+def _library_file() -> Path:
+    """Return the compiled file; compile it if there is none."""
+    source = files("weft.store").joinpath("native.c").read_bytes()
+    machine = f"{sys.platform}-{platform.machine()}-{platform.libc_ver()}-{FLAGS}"
+    name = hashlib.sha256(source + machine.encode()).hexdigest()[:16]
+    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    folder = Path(home) / "weft"
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    state = folder.stat()
+    if state.st_uid != os.getuid() or state.st_mode & 0o022:
+        raise OSError(f"{folder} can be written by somebody else")
+    library = folder / f"native-{name}.so"
+    if not library.exists():
+        _compile(source, library)
+    return library
+
+
+def _compile(source: bytes, library: Path) -> None:
+    """Compile the source to a file that appears when it is complete."""
+    with tempfile.TemporaryDirectory(dir=library.parent) as folder:
+        code, made = Path(folder) / "native.c", Path(folder) / "native.so"
+        code.write_bytes(source)
+        command = [*_compiler(), *FLAGS, "-o", str(made), str(code)]
+        subprocess.run(command, check=True, capture_output=True, timeout=60)
+        made.replace(library)
+
+
+def _compiler() -> list[str]:
+    """Return the command of a C compiler: that of the environment, of Python, or the usual one."""
+    named = os.environ.get("CC"), sysconfig.get_config_var("CC"), "cc", "gcc", "clang"
+    for command in (shlex.split(name or "") for name in named):
+        if command and shutil.which(command[0]):
+            return command
+    raise OSError("there is no C compiler")

@@ -10,31 +10,36 @@ from __future__ import annotations
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from functools import partial
 from importlib import import_module
+from itertools import chain, islice
 from math import ceil, prod
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from weft.errors import WeftError
+from weft.store import native
 from weft.store.assembler import ChunkBatch, Publisher, ShardAssembler, workers_for
 from weft.store.buffers import BUFFERS, MemoryUse
 from weft.store.chunk_layout import FrameLayout, ShardTiles, Slab
-from weft.store.codecs import EncodedChunks
+from weft.store.codecs import EncodedChunks, stored_size
 from weft.store.encoder import ChunkEncoder, CodecChoice
 from weft.store.metrics import Clock
-from weft.store.scatter import Scatter
+from weft.store.scatter import Block, Scatter, Tiles
 from weft.store.threads import CORES, Workers, is_worker
 from weft.values import Point
 
 POOL_BYTES = 1 << 25 if CORES <= 8 else 1 << 26
-"""Bytes of tiles that are buffered, in at least two epochs and at most `MAX_POOLS`."""
+"""Bytes of tiles that are buffered, in at least two epochs and at most `MAX_EPOCHS`."""
 
-MAX_POOLS = 16
+MAX_EPOCHS = 16
+
+AHEAD_BYTES = 1 << 24
+"""Bytes of tiles that are buffered beside a large epoch, whose rows are kept apart."""
 
 BATCH = 1 << 22
 """Bytes of tiles that a thread encodes at a time; at least one tile."""
@@ -177,11 +182,23 @@ def create_pipeline(device: str, *arguments: Any, **options: Any) -> Pipeline:
     raise WeftError(f"device: {device!r} is neither cpu nor cuda")
 
 
-class FullEpoch:
-    """The tiles of a full epoch, and how many of its batches are not written yet."""
+class Batch(NamedTuple):
+    """Some tiles of an epoch that belong to one shard."""
 
-    def __init__(self, pool: Values, choice: CodecChoice) -> None:
-        self.pool, self.left, self.choice = pool, 0, choice
+    epoch: FullEpoch
+    tiles: ShardTiles
+    number: int
+    """Its number among the batches of the shard."""
+
+
+class FullEpoch:
+    """The tiles of a full epoch, and what is left to do of its batches."""
+
+    def __init__(self, tiles: Tiles, choice: CodecChoice, batches: Sequence[set[int]]) -> None:
+        self.tiles, self.choice = tiles, choice
+        self.unwritten = len(batches)
+        self.unread = Counter(band for bands in batches for band in bands)
+        """For each band the batches that still need its blocks."""
 
 
 class CpuPipeline(Pipeline):
@@ -203,18 +220,23 @@ class CpuPipeline(Pipeline):
             raise WeftError(f"encoder: {by!r} is for device='cuda'")
         self.layout, self.encoder, self.clock = layout, encoder, clock
         self.scatter = Scatter(layout, encoder.dtype, encoder.metadata.fill)
-        self._count = threads or min(MAX_THREADS, CORES)
+        is_native = threads is None and native.compiled() is not None
+        self._count = threads or (native.CALLERS if is_native else min(MAX_THREADS, CORES))
+        self._is_alone = not is_native
+        size = prod(layout.chunks) * encoder.dtype.itemsize
+        self._is_compressed = stored_size(encoder.metadata.codecs, size) is None
+        """Whether tiles are not needed any more once they are encoded."""
         self._threads = workers_for(assembler.sink, threads or 0)
         self._batch = max(1, BATCH // max(1, prod(layout.chunks) * encoder.dtype.itemsize))
-        enough = min(MAX_POOLS, POOL_BYTES // max(1, self.scatter.nbytes))
-        self._max_pools = max(2, enough if epochs is None else epochs)
-        self._pools = 0
-        """Epochs of tiles that are in memory."""
+        self._max_rows = self._allowed_rows(epochs)
+        """Rows of blocks that may be in memory, one block for each band."""
+        self._rows = 0
+        """Rows of blocks that are in memory."""
         BUFFERS.open()
-        self._pool: Values | None = None
+        self._tiles: Tiles | None = None
         """The tiles that are being filled."""
-        self._batches: deque[tuple[FullEpoch, ShardTiles, int]] = deque()
-        """Batches that no thread has begun, each with its number among those of its shard."""
+        self._batches: deque[Batch] = deque()
+        """Batches that no thread has begun."""
         self._running = 0
         """Threads that encode."""
         self._unwritten = 0
@@ -238,21 +260,31 @@ class CpuPipeline(Pipeline):
         """Batches that no thread has begun."""
         return len(self._batches)
 
+    def _allowed_rows(self, epochs: int | None) -> int:
+        """Return how many rows of blocks may be in memory: an epoch, and some for the next ones."""
+        pieces, row = self.scatter.pieces, max(1, self.scatter.row_nbytes)
+        if epochs is not None:
+            return max(2, epochs) * pieces
+        if self.scatter.is_apart:
+            return pieces + max(2, AHEAD_BYTES // row)
+        return max(2, min(MAX_EPOCHS, POOL_BYTES // row))
+
     @property
     def memory(self) -> MemoryUse:
         """The bytes of tiles, and of chunks that are not written yet."""
         tiles = self.scatter.nbytes
         encoded = self._max_unwritten * self._batch_memory
-        return MemoryUse(tiles, (self._max_pools - 1) * tiles, encoded)
+        return MemoryUse(tiles, self._max_rows * self.scatter.row_nbytes - tiles, encoded)
 
     @property
     def _max_unwritten(self) -> int:
-        return 3 * self._count // 2 + 1
+        return 3 * self._count // 2 + 1 if self._is_alone else self._count + 2
 
     @property
     def _batch_memory(self) -> int:
         """The bytes that encoding a batch takes."""
-        return min(self._batch, self.layout.tiles_per_epoch) * self.encoder.extra_nbytes
+        epochs = 1 if self._is_alone else self._max_rows
+        return min(self._batch, epochs * self.layout.tiles_per_epoch) * self.encoder.extra_nbytes
 
     # -- tiles
 
@@ -262,10 +294,12 @@ class CpuPipeline(Pipeline):
 
     def put(self, slab: Slab, values: Values) -> None:
         """Scatter the next elements of an epoch."""
-        pool = self._current_pool()
-        if pool is not None:
-            with self.clock.stage("scatter", values.nbytes):
-                self.scatter.put(pool, slab, values)
+        for row, part, some in self.scatter.rows(slab, values):
+            tiles = self._tiles_with(row)
+            if tiles is None:
+                return
+            with self.clock.stage("scatter", some.nbytes):
+                self.scatter.put(tiles, part, some)
 
     def skip_epoch(self, done: int) -> bool:
         """Pass on the slots of an epoch without chunks."""
@@ -290,28 +324,40 @@ class CpuPipeline(Pipeline):
         self._start_threads(more)
         super().settle()
 
-    def _current_pool(self) -> Values | None:
-        """Return the tiles that are being filled, once some are free; None after a failure."""
-        if self._pool is None:
-            begin = time.perf_counter()
-            with self._turn:
-                while not self._free and not self._may_allocate() and self.error is None:
-                    self._wait()
-                if self._free:
-                    self._pool = self._free.pop()
-            waited = time.perf_counter() - begin
-            self.clock.waited += waited
-            self._is_behind = waited > SHORT
-            if self._pool is None and self.error is None:
-                self._pool = self.scatter.pool()
-        return self._pool
+    def _tiles_with(self, row: int) -> Tiles | None:
+        """Return the tiles that are being filled, with blocks for a row; None after a failure."""
+        tiles = self._tiles = self._tiles or self.scatter.tiles()
+        while len(tiles.blocks[0]) <= row:
+            blocks = self._take_blocks()
+            if blocks is None:
+                return None
+            self.scatter.add(tiles, blocks)
+        return tiles
+
+    def _take_blocks(self) -> Sequence[Block] | None:
+        """Wait for a block for each band; None after a failure."""
+        begin, count = time.perf_counter(), self.scatter.bands
+        with self._turn:
+            while len(self._free) < count and not self._may_allocate() and self.error is None:
+                self._wait()
+            found = self._free[-count:]
+            if len(found) == count:
+                del self._free[-count:]
+        waited = time.perf_counter() - begin
+        self.clock.waited += waited
+        self._is_behind = waited > SHORT
+        if len(found) == count:
+            return found
+        return self.scatter.blocks() if self.error is None else None
 
     def _may_allocate(self) -> bool:
-        """Count another epoch of tiles, if there may be one; the caller holds the condition."""
-        size = self.scatter.nbytes
-        if self._pools == self._max_pools or not BUFFERS.take(size, self._pools * size):
+        """Count another row of blocks, if there may be one; the caller holds the condition."""
+        row = self.scatter.row_nbytes
+        if self._rows == self._max_rows:
             return False
-        self._pools += 1
+        if not BUFFERS.take(row, self._rows * row, self.scatter.nbytes):
+            return False
+        self._rows += 1
         return True
 
     def _wait(self) -> None:
@@ -337,37 +383,46 @@ class CpuPipeline(Pipeline):
 
     def partial_epoch(self, done: int) -> Mapping[Point, tuple[Sequence[int], EncodedChunks]]:
         """Return the chunks of an epoch that is not full, as if no more came."""
-        pool = self._pool
-        if pool is None:
+        tiles = self._cleared_tiles(done)
+        if tiles is None:
             return {}
-        self.scatter.clear(pool, done)
         epoch, _ = self.layout.epoch_of(done - 1)
-        codecs = self.encoder.tuned_codecs(pool)
+        codecs = self.encoder.tuned_codecs(tiles)
         return {
             each.shard: (
                 each.slots,
-                EncodedChunks.of([self.encoder.encode(pool[tile], codecs) for tile in each.tiles]),
+                EncodedChunks.of([self.encoder.encode(tiles[n], codecs) for n in each.tiles]),
             )
             for each in self.layout.shard_tiles(epoch)
         }
 
+    def _cleared_tiles(self, done: int) -> Tiles | None:
+        """Return the tiles that are being filled, with the fill value after the last element."""
+        tiles = self._tiles and self._tiles_with(self.scatter.pieces - 1)
+        if tiles is not None:
+            self.scatter.clear(tiles, done)
+        return tiles
+
     def end_epoch(self, done: int) -> None:
         """Pass the tiles to threads, and go on with others."""
-        if self._pool is None:
+        tiles = self._cleared_tiles(done)
+        if tiles is None:
             return
-        self.scatter.clear(self._pool, done)
         at, _ = self.layout.epoch_of(done - 1)
-        epoch, self._pool = FullEpoch(self._pool, self._choice(at, self._pool)), None
-        batches = [
+        shards = list(self.layout.shard_tiles(at))
+        batches = [  # the first of every shard first: they can be written at the same time
             ShardTiles(each.shard, each.tiles[n:end], each.slots[n:end])
-            for each in self.layout.shard_tiles(at)
-            for n in range(0, len(each.tiles), self._batch)
+            for n in range(0, max(len(each.tiles) for each in shards), self._batch)
             for end in [n + self._batch]
+            for each in shards
+            if n < len(each.tiles)
         ]
-        epoch.left = self._per_epoch = len(batches)
+        bands = [self.scatter.bands_of(each.tiles) for each in batches]
+        epoch = FullEpoch(tiles, self._choice(at, tiles), bands)
+        self._tiles, self._per_epoch = None, len(batches)
         now = time.perf_counter()
         self._epoch_seconds, self._last_end = now - self._last_end, now
-        issued = [(epoch, tiles, self.assembler.issue(tiles.shard)) for tiles in batches]
+        issued = [Batch(epoch, each, self.assembler.issue(each.shard)) for each in batches]
         self.assembler.mark(done)  # before a thread may have written all of them
         with self._turn:
             self.epochs += 1
@@ -375,7 +430,7 @@ class CpuPipeline(Pipeline):
             more = self._more_threads()
         self._start_threads(more)
 
-    def _choice(self, at: Point, pool: Values) -> CodecChoice:
+    def _choice(self, at: Point, tiles: Tiles) -> CodecChoice:
         """Return the codecs of an epoch; where it has few tiles, those of the first in its row.
 
         Threads begin with the first epoch: they tune before its tiles are reused.
@@ -386,7 +441,7 @@ class CpuPipeline(Pipeline):
             or self._last_choice[0] != row
             or self.layout.tiles_per_epoch >= MANY_TILES
         ):
-            self._last_choice = row, CodecChoice(self.encoder, pool)
+            self._last_choice = row, CodecChoice(self.encoder, tiles)
         return self._last_choice[1]
 
     # -- on threads
@@ -398,7 +453,9 @@ class CpuPipeline(Pipeline):
         before the first of these are written: it need not wait, and the others cannot block it.
         """
         may_begin = min(len(self._batches), self._max_unwritten - self._unwritten)
-        useful = (may_begin - self._running + 1) // 2
+        useful = may_begin - self._running
+        if self._is_alone:  # a thread that takes the next batch as well saves a start
+            useful = (useful + 1) // 2
         more = max(0, min(self._enough - self._running, useful))
         self._running += more
         return more
@@ -424,59 +481,95 @@ class CpuPipeline(Pipeline):
                 return
 
     def _work_once(self) -> bool:
-        """Encode a batch; without one, return False."""
+        """Encode a batch, or some; without one, return False."""
         try:
-            begun = self._begin_batch()
-            if begun is not None:
-                self._encode(*begun)
-            return begun is not None
+            begun = self._begin_batches()
+            if begun:
+                self._encode(begun)
+            return bool(begun)
         except BaseException:
             with self._turn:
                 self._running -= 1
                 self._turn.notify_all()
             raise
 
-    def _begin_batch(self) -> tuple[FullEpoch, ShardTiles, int] | None:
-        """Return the next batch; without one, the thread counts as idle under the same lock."""
+    def _begin_batches(self) -> Sequence[Batch]:
+        """Return the next batch; without one, the thread counts as idle under the same lock.
+
+        Where batches are small and several epochs wait, others of the same shard come with it.
+        """
         with self._turn:
             may_begin = self._unwritten < self._max_unwritten and self.error is None
             if not self._batches or not may_begin:
                 self._running -= 1
                 self._turn.notify_all()
-                return None
+                return ()
             self._unwritten += 1
-            return self._batches.popleft()
+            first = self._batches.popleft()
+            found, room = [first], self._batch // max(1, len(first.tiles.tiles)) - 1
+            if room and self.epochs > 1 and not self._is_alone:
+                found += islice(self._next_of_shard(first), room)
+                for batch in found[1:]:
+                    self._batches.remove(batch)
+            return found
 
-    def _encode(self, epoch: FullEpoch, tiles: ShardTiles, number: int) -> None:
-        """Encode some tiles of a shard, and pass them on."""
+    def _next_of_shard(self, last: Batch) -> Iterator[Batch]:
+        """Yield the batches that follow one in its shard and have the same codecs."""
+        for batch in self._batches:
+            if batch.tiles.shard == last.tiles.shard:
+                is_next = batch.number == last.number + 1  # skipped frames have numbers as well
+                if not is_next or batch.epoch.choice is not last.epoch.choice:
+                    return
+                yield batch
+                last = batch
+
+    def _encode(self, batches: Sequence[Batch]) -> None:
+        """Encode tiles of a shard, and pass them on."""
         begin = time.perf_counter()
         memory = BUFFERS.memory(self._batch_memory)
-        with self.clock.stage("compress", len(tiles.tiles) * epoch.pool[0].nbytes):
-            codecs = epoch.choice.codecs()
-            chunks = self.encoder.encode_tiles(epoch.pool, tiles.tiles, codecs, memory)
-        written = partial(self._written, epoch, memory)
-        self._assemble(ChunkBatch(tiles.shard, number, tiles.slots, chunks, written))
-        taken = time.perf_counter() - begin
+        groups = [(epoch.tiles, tiles.tiles) for epoch, tiles, _ in batches]
+        size = batches[0].epoch.tiles.nbytes
+        with self.clock.stage("compress", size * sum(len(numbers) for _, numbers in groups)):
+            codecs = batches[0].epoch.choice.codecs()
+            chunks = self.encoder.encode_tiles(groups, codecs, memory, is_alone=self._is_alone)
+        if self._is_compressed:
+            with self._turn:
+                self._free_blocks(batches)
+        slots = list(chain.from_iterable(batch.tiles.slots for batch in batches))
+        written = partial(self._written, batches, memory)
+        shard, number = batches[0].tiles.shard, batches[0].number
+        self._assemble(ChunkBatch(shard, number, slots, chunks, written, len(batches)))
+        taken = (time.perf_counter() - begin) / len(batches)
         self._batch_seconds += (taken - self._batch_seconds) / (8 if self._batch_seconds else 1)
 
-    def _written(self, epoch: FullEpoch, memory: Values) -> None:
-        """Count a batch that is written; with the last one of an epoch its tiles are free."""
+    def _written(self, batches: Sequence[Batch], memory: Values) -> None:
+        """Count batches that are written."""
         BUFFERS.keep(memory)
         with self._turn:
+            if not self._is_compressed:  # the tiles themselves were written
+                self._free_blocks(batches)
             self._unwritten -= 1
-            epoch.left -= 1
-            if not epoch.left:
-                self._give_back(epoch.pool, 1)
-                self._release_scarce()
-                self._turn.notify_all()
+            for epoch, _, _ in batches:
+                epoch.unwritten -= 1
+                if not epoch.unwritten:
+                    self.epochs -= 1
+                    self._has_news = True
+                    self._turn.notify_all()
             more = self._more_threads()
         self._start_threads(more)
 
-    def _release_scarce(self) -> None:
-        """Free tiles that are not in use, if all writers have many; the condition is held."""
-        if BUFFERS.is_scarce:
-            BUFFERS.give_back(len(self._free) * self.scatter.nbytes)
-            self._pools -= len(self._free)
+    def _free_blocks(self, batches: Sequence[Batch]) -> None:
+        """Free the blocks of bands that no batch needs any more; the condition is held."""
+        for epoch, tiles, _ in batches:
+            for band in self.scatter.bands_of(tiles.tiles):
+                epoch.unread[band] -= 1
+                if not epoch.unread[band]:
+                    self._free += epoch.tiles.blocks[band]
+                    self._turn.notify_all()
+        row = self.scatter.row_nbytes
+        if not self.scatter.is_apart and BUFFERS.is_scarce(self._rows * row):
+            BUFFERS.give_back(len(self._free) * row)
+            self._rows -= len(self._free)
             self._free.clear()
 
     def stop(self) -> None:
@@ -486,8 +579,8 @@ class CpuPipeline(Pipeline):
             self._batches.clear()
             while self._running:
                 self._turn.wait()
-            BUFFERS.give_back(self._pools * self.scatter.nbytes)
-            self._pools = 0
+            BUFFERS.give_back(self._rows * self.scatter.row_nbytes)
+            self._rows = 0
             self._free.clear()
-            self._pool = None
+            self._tiles = None
         BUFFERS.close()

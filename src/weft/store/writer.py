@@ -110,7 +110,7 @@ def _close_all() -> None:
 
 
 class Writer(AutoClosed):
-    """Appends frames to a sharded array; used in a `with` block, by one thread.
+    """Appends frames to a sharded array; used in a `with` block. Threads that append take turns.
 
     One that is never closed is closed when it is dropped or the interpreter exits, with a
     `ResourceWarning`.
@@ -151,12 +151,18 @@ class Writer(AutoClosed):
         self._is_reported = False
         """Whether a failure was reported to the caller."""
         self.is_open = True
+        self._turn, self._owner = threading.RLock(), os.getpid()
         self._limit: int | None = None
         """The elements after which nothing counts, once appending was given up."""
         self._resume: Callable[[], None] | None = None
         """Appends the frames of a short last row of shards again, before the first new one."""
 
     # -- appending
+
+    def __repr__(self) -> str:
+        state = "open" if self.is_open else "closed"
+        shape = "x".join(map(str, self.shape))
+        return f"<Writer of {self.sink.url}: {self.metadata.dtype} {shape}, {state}>"
 
     def append(
         self,
@@ -176,9 +182,11 @@ class Writer(AutoClosed):
         Metadata are any JSON: time stamps, positions, … They are stored before their frames are
         safe, and `weft.store.open(url).frames` reads them.
         """
-        values, level = self.check_frames(block)
-        texts = self.check_metadata(metadata, values)
-        self.append_checked(values, level, texts, is_kept=is_kept)
+        self._check()
+        with self._turn:
+            values, level = self.check_frames(block)
+            texts = self.check_metadata(metadata, values)
+            self.append_checked(values, level, texts, is_kept=is_kept)
 
     def copy_metadata(self, table: FrameTable) -> None:
         """Note the metadata of the frames of an array that is copied, before the first of them."""
@@ -193,7 +201,12 @@ class Writer(AutoClosed):
 
         `weft.store.open(url).frames.dropped` lists them.
         """
-        count, size = self.check_skip(frames), self.layout.frame_size
+        self._check()
+        with self._turn:
+            self._skip(self.check_skip(frames))
+
+    def _skip(self, count: int) -> None:
+        size = self.layout.frame_size
         if not count or not size:
             return
         self._continue()
@@ -242,12 +255,14 @@ class Writer(AutoClosed):
         The block has the sizes of the array except for its first, and may leave out leading
         dimensions: [3, x] are three rows of [t, y, x]. They need not end where a frame ends.
         """
-        values, shape = self._check_open(block), self.layout.ordered_shape
-        level = len(shape) - values.ndim
-        if level < 0 or level == len(shape) or values.shape[1:] != shape[level + 1 :]:
-            wanted = ", ".join("…" if n is None else str(n) for n in shape)
-            raise WeftError(f"a block of {list(values.shape)} does not fit rows of [{wanted}]")
-        self.append_checked(self._check_fit(values, level), level, is_kept=is_kept)
+        self._check()
+        with self._turn:
+            values, shape = self._check_open(block), self.layout.ordered_shape
+            level = len(shape) - values.ndim
+            if level < 0 or level == len(shape) or values.shape[1:] != shape[level + 1 :]:
+                wanted = ", ".join("…" if n is None else str(n) for n in shape)
+                raise WeftError(f"a block of {list(values.shape)} does not fit rows of [{wanted}]")
+            self.append_checked(self._check_fit(values, level), level, is_kept=is_kept)
 
     def append_checked(
         self,
@@ -273,12 +288,20 @@ class Writer(AutoClosed):
                 self._check()
                 self._done += slab.steps * self.layout.step_sizes[slab.level]
             if self._done == end:
-                self._pipeline.end_epoch(end)
+                self._end_epoch()
         if is_kept:
             self._pipeline.keep()
         else:
             self._pipeline.release()
         self._clock.count_append(time.perf_counter() - begin)
+
+    def _end_epoch(self) -> None:
+        """Pass on a full epoch; one that is interrupted here would be counted, and not written."""
+        try:
+            self._pipeline.end_epoch(self._done)
+        except BaseException as error:
+            self._pipeline.fail(error)
+            raise
 
     def release(self) -> None:
         """Wait until kept blocks are read."""
@@ -295,22 +318,34 @@ class Writer(AutoClosed):
         is complete.
         """
         self._check()
-        self._settle()
-        try:
-            self._assembler.flush(self.elements, self._pipeline.partial_epoch(self._done))
-        except OSError as error:
-            self._pipeline.error = error
+        with self._turn:
             self._check()
+            self._settle()
+            try:
+                self._assembler.flush(self.elements, self._pipeline.partial_epoch(self._done))
+            except OSError as error:
+                self._pipeline.error = error
+                self._check()
 
     def close(self) -> None:
-        """Write what was appended, and the final metadata."""
-        if not self.is_open:
+        """Write what was appended, and the final metadata.
+
+        In a forked process it does nothing: the array belongs to the process that opened it.
+        """
+        if self._owner != os.getpid():
+            self.is_open = False
+            self.unwatch()
             return
+        with self._turn:
+            if self.is_open:
+                self._close()
+
+    def _close(self) -> None:
         self.is_open = False
         self.unwatch()
         try:
             if self._pipeline.error is None:
-                self._pipeline.end_epoch(self._done)
+                self._end_epoch()
                 self._settle()
                 try:
                     self._assembler.close(self.frames * self.layout.frame_size)
@@ -434,8 +469,15 @@ class Writer(AutoClosed):
                 f"[{frame}]",
                 hint=f"append [{frame}] or [n, {frame}]; append_rows takes loose rows",
             )
+        size = layout.frame_size
+        if size and self._done % size:
+            raise WeftError(
+                f"{self.sink.url}: a frame is not complete, {self._done % size} of its {size} "
+                "elements are there, and no other can begin",
+                hint="complete it with append_rows",
+            )
         if not values.ndim:
-            values, level = values.reshape(1), 0
+            values, level = values.reshape(1), level - 1
         return self._check_fit(values, level), level
 
     def check_metadata(self, metadata: Any, values: Values) -> Sequence[str | None]:
@@ -459,7 +501,15 @@ class Writer(AutoClosed):
 
     def _check_open(self, block: Any) -> Values:
         self._check()
-        values: Values = self._pipeline.asarray(block)
+        if np.ma.is_masked(block):
+            raise WeftError(
+                f"{self.sink.url} cannot store which elements are masked",
+                hint="append block.filled(value)",
+            )
+        try:
+            values: Values = self._pipeline.asarray(block)
+        except TypeError as error:
+            raise WeftError(f"{type(block).__name__} cannot be read as an array: {error}") from None
         return values
 
     def _check_fit(self, block: Values, level: int) -> Values:
@@ -467,7 +517,10 @@ class Writer(AutoClosed):
         name = self.metadata.dtype
         if block.dtype != self.dtype or name == "bfloat16":
             if block.dtype.name != name and block.dtype != self.dtype:
-                raise WeftError(f"the array holds {name}, and the block {block.dtype.name}")
+                raise WeftError(
+                    f"the array holds {name}, and the block {block.dtype.name}",
+                    hint=f"append block.astype({name!r}), if its values fit",
+                )
             if name == "bfloat16":
                 block = block.view(np.uint16)
         step, capacity = self.layout.step_sizes[level], self.layout.capacity
@@ -477,8 +530,10 @@ class Writer(AutoClosed):
                 f"its {step} elements are there"
             )
         if capacity is not None and self._done + block.size > capacity:
-            row = capacity // max(1, step)
-            raise WeftError(f"row {row} is past the end of {list(self.layout.ordered_shape)}")
+            raise WeftError(
+                f"a block of {list(block.shape)} goes past the end of "
+                f"{list(self.layout.ordered_shape)}: {self._done} of {capacity} elements are there"
+            )
         return block
 
     def _slab_values(self, values: Values, level: int, start: int, slab: Slab) -> Values:
@@ -506,6 +561,11 @@ class Writer(AutoClosed):
             raise self._failure() from self._pipeline.error
 
     def _check(self) -> None:
+        if self._owner != os.getpid():
+            raise WeftError(
+                f"{self.sink.url} was opened by the process that this one was forked from",
+                hint="record in that process, or open another array here",
+            )
         if not self.is_open:
             raise WeftError(f"{self.sink.url} is closed: nothing can be appended")
         if self._limit is not None:

@@ -53,11 +53,12 @@ def test_rows_are_scattered_as_by_numpy(tmp_path, seed):
     unit = layout.step_sizes[layout.buffered_axis]
     values = (rng.integers(0, 3, there * unit) * (rng.random() < 0.8)).astype(dtype)
     scatter = Scatter(layout, dtype, fill)
-    wanted = scatter.pool()
+    tiles = scatter.tiles()
+    scatter.add(tiles, scatter.blocks())
     for span in layout.slabs(0, there * unit):
         below = layout.ordered_shape[span.level + 1 :]
-        scatter.put(wanted, span, values.reshape(span.steps, *below))
-    wanted = wanted[list(tile_order(layout))]
+        scatter.put(tiles, span, values.reshape(span.steps, *below))
+    wanted = tiles.whole[list(tile_order(layout))]
     pool, stored = empty(wanted.size, dtype), Buffer(np.zeros(layout.tiles_per_epoch, "u4"))
     numbers = Buffer(np.array(tile_order(layout), "u4"))
     low, high = np.frombuffer(np.asarray(fill).tobytes() * (16 // dtype.itemsize), "u8").tolist()

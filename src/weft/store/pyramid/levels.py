@@ -168,7 +168,7 @@ class Pyramid:
     def _may_allocate(self) -> bool:
         """Count another buffer, if there may be one; the caller holds the condition."""
         size = self._size * self.dtype.itemsize
-        if self._buffers == BUFFERS or not SHARED.take(size, self._buffers * size):
+        if self._buffers == BUFFERS or not SHARED.take(size, self._buffers * size, size):
             return False
         self._buffers += 1
         return True
@@ -206,7 +206,7 @@ class Pyramid:
             with self._turn:
                 self._full.popleft()
                 self._free.append(buffer)
-                if SHARED.is_scarce:
+                if SHARED.is_scarce(self._buffers * self._size * self.dtype.itemsize):
                     self._release()
                 self._is_running = bool(self._full)
                 self._turn.notify_all()

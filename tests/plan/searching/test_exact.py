@@ -23,8 +23,9 @@ from tests.plan.searching.small import GRID, LINE, machine, program
 from tests.runtime.test_programs import planned
 from tests.trials import trials
 
-from weft import Machine, estimate
+from weft import Machine, estimate, ops, trace
 from weft.interop.stablehlo import read
+from weft.plan.searching import branch_and_bound
 from weft.plan.searching.bounds import Goal
 from weft.plan.searching.branch_and_bound import TooWideError, exact_front
 from weft.plan.searching.build import ProblemBuilder, build_problem
@@ -159,6 +160,20 @@ def test_too_many_partial_plans_raise_an_error():
     problem = build_problem(program(3, 4), GRID, Machine())
     with pytest.raises(TooWideError):
         exact_front(choices_of(problem), limit=3)
+
+
+def test_no_more_plans_are_priced_than_tries(monkeypatch):
+    priced, leaf = [], branch_and_bound._Leaves._leaf
+
+    def count(leaves, *picked):
+        priced.append(len(leaves.known))
+        leaf(leaves, *picked)
+
+    monkeypatch.setattr(branch_and_bound._Leaves, "_leaf", count)
+    graph = trace(lambda x, y: ops.relu(x) @ ops.relu(y), (64, 64), (64, 64))
+    with pytest.raises(TooWideError):
+        exact_front(choices_of(build_problem(graph, GRID, machine(Random(0)))), tries=3)
+    assert sum(priced[:-1]) <= 3
 
 
 def test_the_cheapest_plan_is_the_least_in_lexicographic_order():

@@ -642,6 +642,8 @@ class _Leaves:
             own = [tuple(map(sub, row, sweep.least[value.number])) for row in own]
         a, b, c = cost
         for option in self._options(free, kind):
+            if sweep.tries < 0:
+                return  # given up: the sweep raises `TooWideError`
             x, y, z = operand.costs[kind][option]
             if option < value.kept:
                 more = value.costs[option]

@@ -188,3 +188,14 @@ def test_parameters_survive_rewrites_fusion_and_meshes():
     assert rewrite.apply(graph, "linear").parameters == ("w", "b")
     assert fuse(graph, "linear").parameters == ("w", "b")
     assert on_mesh(graph, DeviceMesh("m", (2,), ("x",))).parameters == ("w", "b")
+
+
+def test_a_square_may_be_written_as_a_power():
+    graph = trace(lambda x, w: (x @ w) ** 2, (1, 8), (8, 4), parameters=["w"])
+    plan = ckks.plan(graph, slots=64)
+    x, w = np.linspace(-1, 1, 8)[None], np.linspace(-0.5, 0.5, 32).reshape(8, 4)
+    backend = ckks.Simulator(plan.parameters(security=None), plan.cost.keys)
+    found = ckks.run(plan, {"x": x, "w": w}, backend)[graph.outputs[0]]
+    np.testing.assert_allclose(found, (x @ w) ** 2, atol=1e-4)
+    with pytest.raises(WeftError, match="power cannot be done on ciphertexts"):
+        ckks.plan(trace(lambda x: x**3, (1, 8)), slots=64)

@@ -329,7 +329,9 @@ class _NetworkReader:
         elif operator == "polynomial":
             activation = Activation.of(application.attributes)
             yield PolynomialLayer(name, (sources[0],), activation, evaluate(activation, fold=False))
-        elif operator == "square":
+        elif operator == "square" or (
+            operator == "power" and self._is_two(application.operands[1])
+        ):
             yield PairLayer(name, (sources[0], sources[0]), "multiply")
         elif operator == "negate":
             yield ShiftLayer(name, (sources[0],), "", -1)
@@ -354,6 +356,11 @@ class _NetworkReader:
                     "real numbers, which neither wrap nor round as it does",
                     hint="declare the encrypted inputs as float32 or float64",
                 )
+
+    def _is_two(self, name: str) -> bool:
+        """Return whether a value is the number 2, which makes a power a product of ciphertexts."""
+        made = (one for one in self.graph.applications if one.results == (name,))
+        return any(one.operator == "constant" and one.attributes.get("value") == 2 for one in made)
 
     def _root(self, name: str) -> str:
         return self.views.get(name, name)

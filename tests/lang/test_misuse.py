@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from weft import Plan, Tensor, WeftError, ops, propagate, run, search, trace
+from weft.lang import Value
 from weft.layout import DeviceMesh
 
 X = Tensor(np.ones((4, 6), "float32"))
@@ -49,6 +50,7 @@ def kernel(*shape):
         (lambda: Tensor([[1, 2], [3]]), "rows of one length"),
         (lambda: Tensor(None), "cannot be made of a NoneType"),
         (lambda: Tensor(np.ma.array([1, 2], mask=[0, 1])), "cannot be made of a masked array"),
+        (lambda: trace(ops.relu, (3,), (4,), names=["x"]), "1 names for 2 inputs: x"),
         (lambda: Plan.of(GRAPH), "a plan follows from a propagation"),
         (lambda: propagate(lambda x: x), "propagate takes a graph"),
         (lambda: run(GRAPH, {}), "a plan follows from a propagation"),
@@ -76,3 +78,8 @@ def test_functions_of_numpy_apply_operators():
 def test_names_of_operators_that_are_misspelt_are_guessed():
     with pytest.raises(AttributeError, match="did you mean layer_norm"):
         ops.layernorm
+
+
+def test_names_that_are_given_count_for_values_too():
+    assert trace(ops.relu, Value("old", (3,)), names=["new"]).inputs[0].name == "new"
+    assert trace(ops.relu, Value("old", (3,))).inputs[0].name == "old"

@@ -459,8 +459,11 @@ def trace(
     tracer = Tracer(operators)
     for mesh in meshes:
         tracer.use_mesh(mesh)
+    if names and len(names) != len(inputs):
+        raise WeftError(f"{len(names)} names for {len(inputs)} inputs: {', '.join(names)}")
     symbols = [
-        _input(tracer, *pair) for pair in zip(names or _names(function, len(inputs)), inputs)
+        _input(tracer, name, given, bool(names))
+        for name, given in zip(names or _names(function, len(inputs)), inputs)
     ]
     _check_names(function, named)
     by_name = {name: _input(tracer, name, given) for name, given in named.items()}
@@ -498,9 +501,9 @@ def trace(
     return tracer.graph(outputs)
 
 
-def _input(tracer: Tracer, name: str, given: Any) -> Symbol:
+def _input(tracer: Tracer, name: str, given: Any, is_named: bool = False) -> Symbol:
     if isinstance(given, Value):
-        return tracer.input(given.name, given.shape, given.dtype)
+        return tracer.input(name if is_named else given.name, given.shape, given.dtype)
     if hasattr(given, "shape") and hasattr(given, "dtype"):
         symbol = tracer.input(name, given.shape, as_dtype(given.dtype))
         tracer.annotate(symbol.name, getattr(given, "annotation", None))

@@ -54,7 +54,7 @@ def in_pieces(tiles, bands):
             block = np.zeros((size, 1, *rest), tiles.dtype)
             some = tiles[band * size : (band + 1) * size, row : row + 1]
             block[: len(some)] = some
-            made.add(band, scatter.Block(block, block.ctypes.data, band))
+            made.add(band, scatter.Block.of(block, band))
     return made
 
 

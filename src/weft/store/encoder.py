@@ -114,13 +114,12 @@ class ChunkEncoder:
         for tiles, numbers in groups:
             stored = np.flatnonzero(sizes[at : at + len(numbers)]).tolist()
             if tiles.whole is not None and not how.has_checksum:
-                data = tiles.whole.reshape(-1).view(np.uint8).data
+                data = tiles.blocks[0][0].data
                 runs = _runs([numbers[n] for n in stored])
                 buffers += [data[size * first : size * stop] for first, stop in runs]
             else:
                 for n in stored:
-                    each = tiles.pieces(numbers[n])
-                    buffers += [piece.reshape(-1).view(np.uint8).data for piece in each]
+                    buffers += tiles.buffers(numbers[n])
                     if how.has_checksum:
                         buffers.append(memory.data[room * (at + n) : room * (at + n) + 4])
             at += len(numbers)

@@ -10,7 +10,6 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 /* -- threads */
 
@@ -25,8 +24,7 @@ typedef struct task {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t more = PTHREAD_COND_INITIALIZER, done = PTHREAD_COND_INITIALIZER;
 static task *first; /* Tasks with items that no thread has begun. */
-static int64_t threads, idle, spinning;
-static int64_t spin; /* Nanoseconds for which a thread looks for work before it sleeps. */
+static int64_t threads, idle;
 
 /* Run the next item of a task. The caller holds the lock, and holds it again afterwards. */
 static void run_next(task *one) {
@@ -34,42 +32,18 @@ static void run_next(task *one) {
     if (one->next == one->items) {
         task **place = &first;
         while (*place && *place != one) place = &(*place)->after;
-        if (*place) __atomic_store_n(place, one->after, __ATOMIC_RELAXED);
+        if (*place) *place = one->after;
     }
     pthread_mutex_unlock(&lock);
     one->work(one->job, item);
     pthread_mutex_lock(&lock);
-    int64_t left = one->left - 1;
-    __atomic_store_n(&one->left, left, __ATOMIC_RELAXED);
-    if (!left) pthread_cond_broadcast(&done);
-}
-
-#if defined(__x86_64__) || defined(__i386__)
-#define PAUSE() __builtin_ia32_pause()
-#elif defined(__aarch64__)
-#define PAUSE() __asm__ volatile("yield")
-#else
-#define PAUSE() ((void)0)
-#endif
-
-static int64_t now(void) {
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return time.tv_sec * 1000000000LL + time.tv_nsec;
+    if (--one->left == 0) pthread_cond_broadcast(&done);
 }
 
 static void *serve(void *unused) {
     (void)unused;
     pthread_mutex_lock(&lock);
     for (;;) {
-        if (!first && spin) { /* Sleeping and waking may take longer than the next task does. */
-            spinning++;
-            pthread_mutex_unlock(&lock);
-            int64_t end = now() + spin;
-            while (!__atomic_load_n(&first, __ATOMIC_RELAXED) && now() < end) PAUSE();
-            pthread_mutex_lock(&lock);
-            spinning--;
-        }
         while (!first) {
             idle++;
             pthread_cond_wait(&more, &lock);
@@ -89,32 +63,23 @@ static void run_all(void (*work)(void *, int64_t), void *job, int64_t items, int
         task **place = &first;
         while (*place && !is_urgent) place = &(*place)->after;
         one.after = *place;
-        __atomic_store_n(place, &one, __ATOMIC_RELAXED);
-        int64_t woken = items - 1 - spinning;
-        if (woken > idle) woken = idle;
+        *place = &one;
+        int64_t woken = items - 1 < idle ? items - 1 : idle;
         pthread_mutex_unlock(&lock); /* Or those that wake would wait for it. */
         for (int64_t n = 0; n < woken; n++) pthread_cond_signal(&more);
         pthread_mutex_lock(&lock);
     }
     while (one.next < one.items) run_next(&one);
-    if (one.left && spin) {
-        pthread_mutex_unlock(&lock);
-        int64_t end = now() + spin;
-        while (__atomic_load_n(&one.left, __ATOMIC_RELAXED) && now() < end) PAUSE();
-        pthread_mutex_lock(&lock);
-    }
     while (one.left) pthread_cond_wait(&done, &lock);
     pthread_mutex_unlock(&lock);
 }
 
-/* Have at least `count` threads beside those that call, which look for work for some nanoseconds
- * before they sleep. */
-void weft_threads(int64_t count, int64_t nanoseconds) {
+/* Have at least `count` threads beside those that call. */
+void weft_threads(int64_t count) {
     sigset_t all, before;
     sigfillset(&all); /* Signals are for the threads of the interpreter. */
     pthread_sigmask(SIG_SETMASK, &all, &before);
     pthread_mutex_lock(&lock);
-    spin = nanoseconds;
     while (threads < count) {
         pthread_t thread;
         if (pthread_create(&thread, NULL, serve, NULL)) break;
@@ -131,7 +96,7 @@ void weft_forget(void) {
     pthread_cond_init(&more, NULL);
     pthread_cond_init(&done, NULL);
     first = NULL;
-    threads = idle = spinning = 0;
+    threads = idle = 0;
 }
 
 /* -- memory of a thread */

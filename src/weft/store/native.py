@@ -50,9 +50,6 @@ COPY = 1 << 19
 CALLERS = min(CORES, max(2, CORES // 3), 5)
 """Threads of the interpreter that encode and write; the others are here."""
 
-SPIN = 50_000 if CORES > 8 else 0
-"""Nanoseconds for which a thread looks for work before it sleeps."""
-
 STORED, BLOSC, ZSTD = range(3)
 
 
@@ -120,7 +117,7 @@ class Native:
 
     def __init__(self, library: ctypes.CDLL) -> None:
         self._library = library
-        library.weft_threads.argtypes, library.weft_threads.restype = (c_int64, c_int64), None
+        library.weft_threads.argtypes, library.weft_threads.restype = (c_int64,), None
         library.weft_copy.argtypes, library.weft_copy.restype = (c_void_p, c_int64, c_int64), None
         library.weft_encode.argtypes, library.weft_encode.restype = (POINTER(_Encoding),), None
         library.weft_use(byref(_libraries()))
@@ -136,7 +133,7 @@ class Native:
     def _start(self) -> None:
         """Start threads beside those that call, as many as there are other cores."""
         if not self._is_started:
-            self._library.weft_threads(CORES - CALLERS, SPIN)
+            self._library.weft_threads(CORES - CALLERS)
             self._is_started = True
 
     def copy(self, boxes: Values) -> None:

@@ -50,9 +50,16 @@ class Block(NamedTuple):
     """Memory for one piece of every tile of a band."""
 
     memory: Values
+    data: memoryview
+    """The bytes of the memory."""
     address: int
     band: int = 0
     """The band whose tiles it had last."""
+
+    @classmethod
+    def of(cls, memory: Values, band: int = 0) -> Block:
+        """Return an array of pieces as a block."""
+        return cls(memory, memory.reshape(-1).view(np.uint8).data, memory.ctypes.data, band)
 
 
 class Tiles:
@@ -69,7 +76,7 @@ class Tiles:
     def of(cls, tiles: Values) -> Tiles:
         """Return tiles that lie one after the other."""
         made = cls(len(tiles), tiles.shape[1:])
-        made.add(0, Block(tiles, tiles.ctypes.data))
+        made.add(0, Block.of(tiles))
         return made
 
     def add(self, band: int, block: Block) -> None:
@@ -101,6 +108,13 @@ class Tiles:
         """Return the pieces of a tile."""
         band, place = divmod(number, len(self.blocks[0][0].memory))
         return [block.memory[place, ...] for block in self.blocks[band]]
+
+    def buffers(self, number: int) -> list[memoryview]:
+        """Return the bytes of the pieces of a tile."""
+        memory = self.blocks[0][0].memory
+        band, place = divmod(number, len(memory))
+        first, stop = place * memory.strides[0], (place + 1) * memory.strides[0]
+        return [block.data[first:stop] for block in self.blocks[band]]
 
     def rows(self, numbers: Sequence[int]) -> tuple[Values, Sequence[int]]:
         """Return tiles as rows of bytes, and the numbers that some have among them."""
@@ -192,7 +206,7 @@ class Scatter:
         if any(fill.tobytes()):
             memory[...] = fill
         parts = memory.reshape(self.bands, self._per_band * self._others, *self._piece)
-        return [Block(part, part.ctypes.data, band) for band, part in enumerate(parts)]
+        return [Block.of(part, band) for band, part in enumerate(parts)]
 
     def add(self, tiles: Tiles, blocks: Sequence[Block]) -> None:
         """Add a block to every band; places beyond the edge of the array have the fill value."""

@@ -141,7 +141,12 @@ REFUSALS = {
     "missing": ["WeftError", "input w is missing: w: float32[6, 4]"],
     "unknown": ["WeftError", "there is no input z", "hint: the inputs are x, w"],
     "shape": ["WeftError", f"input {X} cannot have the shape [4, 6]"],
-    "dtype": ["WeftError", f"input {X} cannot have the dtype float64"],
+    "dtype": [
+        "WeftError",
+        f"input {X} cannot have the dtype float64",
+        "hint: convert the array, x.astype('float32'), or trace with its dtype: "
+        "weft.trace(function, array)",
+    ],
     "size": [
         "WeftError",
         '@m = <["x"=5]> has 5 cells, and the process group has 4 ranks',

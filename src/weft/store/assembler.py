@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from weft.store import native
 from weft.store.attributes import Change, put_metadata
 from weft.store.buffers import BUFFERS, MemoryUse
 from weft.store.chunk_layout import FrameLayout
@@ -28,7 +29,7 @@ from weft.store.metadata import Metadata, own_attributes
 from weft.store.metrics import Clock
 from weft.store.shard import Index, index_size
 from weft.store.sink import Sink, Upload
-from weft.store.threads import Later, Workers, workers
+from weft.store.threads import CORES, Later, Workers, workers
 from weft.values import FrozenMap, Point
 
 SHARD_SLOT_MEMORY = 64
@@ -439,9 +440,12 @@ def _with_attributes(metadata: Metadata, attributes: Mapping[str, Any]) -> Metad
 def workers_for(sink: Sink, least: int = 0) -> Workers:
     """Return the threads that encode and write: those of all folders, or of all other stores.
 
-    Another store may be a server, which is waited for.
+    Another store may be a server, which is waited for. Compiled code has threads of its own: both
+    together are as many as there are cores.
     """
-    return workers("encode" if isinstance(sink, Folder) else "send", least)
+    if not isinstance(sink, Folder):
+        return workers("send", max(16, CORES), least)
+    return workers("encode", CORES if native.compiled() is None else native.CALLERS, least)
 
 
 class Publisher:

@@ -234,7 +234,7 @@ def _load() -> Native | str:
         return Native(ctypes.CDLL(str(_library_file())))
     except subprocess.CalledProcessError as error:
         return f"{shlex.join(error.cmd[:1])} could not compile it"
-    except (OSError, AttributeError, WeftError, subprocess.SubprocessError) as error:
+    except (OSError, RuntimeError, AttributeError, WeftError, subprocess.SubprocessError) as error:
         return str(error)  # no compiler, no folder, or a library that exports no functions
 
 

@@ -205,13 +205,12 @@ def is_worker() -> bool:
     return getattr(_LOCAL, "is_worker", False)
 
 
-def workers(kind: Literal["encode", "send"], least: int = 0) -> Workers:
+def workers(kind: Literal["encode", "send"], size: int, least: int = 0) -> Workers:
     """Return the threads that encode and write; others where writing waits for a server.
 
-    There are as many as cores, and at least as many as a writer was asked to have.
+    There are as many as the first caller says, and at least as many as any has asked for.
     """
     with _LOCK:
-        size = CORES if kind == "encode" else max(16, CORES)
         found = _WORKERS.setdefault(kind, Workers(f"weft-{kind}", size))
         found.size = max(found.size, least)
         return found

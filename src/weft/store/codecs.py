@@ -297,7 +297,7 @@ _SMALL_TABLE = 10
 _ZSTD_BLOCK = 1 << 20
 """Bytes of a Blosc block that zstd compresses; a chunk that is smaller is one block."""
 
-_MIN_TUNED = 1 << 16
+_MIN_TUNED = 1 << 15
 """Bytes of a chunk below which the default table is small as well."""
 
 _MAX_JOINED = 1 << 14

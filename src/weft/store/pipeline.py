@@ -28,6 +28,7 @@ from weft.store.buffers import BUFFERS, MemoryUse
 from weft.store.chunk_layout import FrameLayout, ShardTiles, Slab
 from weft.store.codecs import EncodedChunks, stored_size
 from weft.store.encoder import ChunkEncoder, CodecChoice
+from weft.store.files import Folder
 from weft.store.metrics import Clock
 from weft.store.scatter import Block, Scatter, Tiles
 from weft.store.threads import CORES, Workers, is_worker
@@ -220,14 +221,16 @@ class CpuPipeline(Pipeline):
             raise WeftError(f"encoder: {by!r} is for device='cuda'")
         self.layout, self.encoder, self.clock = layout, encoder, clock
         self.scatter = Scatter(layout, encoder.dtype, encoder.metadata.fill)
-        is_native = threads is None and native.compiled() is not None
-        self._count = threads or (native.CALLERS if is_native else min(MAX_THREADS, CORES))
-        self._is_alone = not is_native
+        self._is_alone = threads is not None or native.compiled() is None
+        """Whether a thread encodes a batch by itself, without those of compiled code."""
+        is_local = isinstance(assembler.sink, Folder)  # others are waited for
+        few = is_local and not self._is_alone
+        self._count = threads or (native.CALLERS if few else min(MAX_THREADS, CORES))
         size = prod(layout.chunks) * encoder.dtype.itemsize
         self._is_compressed = stored_size(encoder.metadata.codecs, size) is None
         """Whether tiles are not needed any more once they are encoded."""
         self._threads = workers_for(assembler.sink, threads or 0)
-        self._batch = max(1, BATCH // max(1, prod(layout.chunks) * encoder.dtype.itemsize))
+        self._batch = max(1, BATCH // max(1, size))
         self._max_rows = self._allowed_rows(epochs)
         """Rows of blocks that may be in memory, one block for each band."""
         self._rows = 0

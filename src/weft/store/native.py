@@ -41,13 +41,13 @@ FLAGS = ("-O3", "-shared", "-fPIC", "-pthread")
 MAX_RANK = 32
 """Dimensions of a copy, at most."""
 
-ITEM = 1 << 19
+ITEM = 1 << 18
 """Bytes that a thread encodes before it looks for other work; at least one tile."""
 
-COPY = 1 << 19
+COPY = 1 << 18
 """Bytes that a thread copies before it looks for other work."""
 
-CALLERS = min(CORES, max(2, CORES // 3), 5)
+CALLERS = min(CORES, 6, max(2, (CORES + 2) // 3))
 """Threads of the interpreter that encode and write; the others are here."""
 
 STORED, BLOSC, ZSTD = range(3)

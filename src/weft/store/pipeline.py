@@ -39,7 +39,7 @@ POOL_BYTES = 1 << 25 if CORES <= 8 else 1 << 26
 
 MAX_EPOCHS = 16
 
-AHEAD_BYTES = 1 << 24
+AHEAD_BYTES = 3 << 23
 """Bytes of tiles that are buffered beside a large epoch, whose rows are kept apart."""
 
 BATCH = 1 << 22

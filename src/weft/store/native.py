@@ -228,8 +228,8 @@ def _load() -> Native | str:
     """Return the compiled functions, or why there are none."""
     if os.environ.get("WEFT_NATIVE") == "0":
         return "WEFT_NATIVE is 0"
-    if sys.platform == "win32":
-        return "not on Windows"
+    if sys.platform == "win32" or ctypes.sizeof(c_void_p) != 8:
+        return "it is for systems of 64 bits with POSIX threads"
     try:
         return Native(ctypes.CDLL(str(_library_file())))
     except subprocess.CalledProcessError as error:

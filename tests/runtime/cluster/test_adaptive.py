@@ -176,8 +176,8 @@ class Together:
     def release(self, handle):
         self.released.append(handle)
 
-    def abandon(self, attempts):
-        assert not attempts
+    def abandon(self, handles):
+        assert not handles
 
 
 def test_two_attempts_that_end_together_count_once():

@@ -284,7 +284,7 @@ class Dispatcher:
             self._step()
         self._measure()
         writing = [a for a in self.forgotten if self.tasks[a.number].writes]
-        self.session.abandon([(a.handle, a.worker) for a in writing])
+        self.session.abandon([attempt.handle for attempt in writing])
 
     def close(self) -> None:
         """Let go of all blocks."""

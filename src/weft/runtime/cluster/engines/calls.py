@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 from uuid import uuid4
 
+from weft.errors import WeftError
 from weft.runtime.arrays import Array
 from weft.runtime.cluster.metrics.meter import Report
 from weft.runtime.cluster.tasks import Task
@@ -30,6 +31,9 @@ SMALL = 64 << 10
 
 GRACE_SECONDS = 2.0
 """How long a task that is not needed may go on; then its worker is replaced."""
+
+CLOSE_SECONDS = 60.0
+"""How long a task that writes may go on after its run has failed; then its worker is replaced."""
 
 LIGHT = 1 << 20
 """The most bytes that a task computes in less time than a call takes."""
@@ -86,6 +90,11 @@ class Call:
     number: int = 0
     """What an adapter knows it by."""
 
+    @property
+    def writes(self) -> bool:
+        """Whether it writes to storage."""
+        return any(entry.task.writes for entry in self.entries)
+
     def argument(self, reference: Any) -> int:
         """Return the number of the argument that is a reference; each is passed once."""
         for number, known in enumerate(self.arguments):
@@ -127,6 +136,12 @@ def run_call(
     return found
 
 
+def check_open(entries: Iterable[CallEntry], is_open: Callable[[], bool]) -> None:
+    """Refuse a call that writes for a run that has failed while the call waited."""
+    if any(entry.task.writes for entry in entries) and not is_open():
+        raise WeftError("the run of this task has ended")
+
+
 def pack(found: Sequence[tuple[Report | None, Blocks]]) -> bytes:
     """Return small results as bytes, which engines do not serialise again."""
     return pickle.dumps(found, 5)
@@ -148,6 +163,8 @@ class CallSession:
         self.open: dict[int, Call] = {}
         """For each worker the call that is not sent yet, to which tasks may be added."""
         self.sent = Counter[int]()
+        self.writing = set[Call]()
+        """The calls that write to storage and may not have ended."""
         self.found: list[Report] = []
 
     _start: Callable[[Call, bytes], None]
@@ -162,6 +179,12 @@ class CallSession:
     """Returns the blocks of calls, as their workers returned them."""
     _replace: Callable[[set[int], Sequence[Call]], None]
     """Restarts some workers, without repeating some of their calls."""
+    _is_gone: Callable[[], bool]
+    """Returns whether the cluster does not answer any more."""
+    _end: Callable[[], None]
+    """Makes calls that write fail if they have not begun."""
+    _free: Callable[[], None]
+    """Frees what the cluster keeps of the run."""
 
     def submit(
         self,
@@ -203,19 +226,25 @@ class CallSession:
         if call.reply is None:
             del self.open[call.worker]
             self.sent[call.worker] += 1
+            if call.writes:
+                self.writing.add(call)
             self._start(call, pickle.dumps((self.name, call.entries)))
 
     def wait(self, handles: Sequence[TaskHandle], seconds: float | None = None) -> list[TaskHandle]:
         """Send what is open, and wait until a call ends."""
         for call in list(self.open.values()):
             self._send(call)
-        ended = set(map(id, self._wait(_calls(handles), seconds)))
-        return [handle for handle in handles if id(handle.call) in ended]
+        ended = set(self._wait(_calls(handles), seconds))
+        self.writing -= ended
+        return [handle for handle in handles if handle.call in ended]
 
     def is_done(self, handle: TaskHandle) -> bool:
         """Return whether a task has ended."""
         self._send(handle.call)
-        return self._has_ended(handle.call)
+        has_ended = self._has_ended(handle.call)
+        if has_ended:
+            self.writing.discard(handle.call)
+        return has_ended
 
     def gather(self, handles: Sequence[TaskHandle]) -> list[Blocks]:
         """Fetch blocks."""
@@ -230,14 +259,33 @@ class CallSession:
         """Return what was measured so far."""
         return self.found
 
-    def abandon(self, attempts: Sequence[tuple[TaskHandle, int]]) -> None:
+    def abandon(self, handles: Sequence[TaskHandle]) -> None:
         """End tasks that are not needed, after a while with their workers."""
-        end, left = time.monotonic() + GRACE_SECONDS, list(attempts)
-        while left and time.monotonic() < end:
+        calls = _calls(handles)
+        for call in calls:
+            self._send(call)
+        self._end_calls(calls, GRACE_SECONDS)
+
+    def close(self) -> None:
+        """Wait until nothing is written any more, and free everything."""
+        if self._is_gone():
+            return
+        if self.writing:
+            self._end()
+            self._end_calls(list(self.writing), CLOSE_SECONDS)
+        self._free()
+
+    def _end_calls(self, calls: Sequence[Call], seconds: float) -> None:
+        """Wait for calls to end; replace the workers of those that have not after some seconds."""
+        end = time.monotonic() + seconds
+        while left := [call for call in calls if not self._has_ended(call)]:
+            if self._is_gone():
+                break
+            if time.monotonic() > end:
+                self._replace({call.worker for call in left}, left)
+                break
             time.sleep(0.05)
-            left = [attempt for attempt in left if not self.is_done(attempt[0])]
-        if left:
-            self._replace({worker for _, worker in left}, _calls([handle for handle, _ in left]))
+        self.writing.difference_update(calls)
 
     def restart_lost(self, workers: Iterable[int]) -> list[str]:
         """Do nothing: engines notice by themselves."""

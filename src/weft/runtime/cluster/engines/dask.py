@@ -27,7 +27,7 @@ import numpy as np
 from weft.errors import WeftError
 from weft.extra import needed
 from weft.runtime.arrays import Array
-from weft.runtime.cluster.engines.calls import SMALL, Call, CallSession, pack, run_call
+from weft.runtime.cluster.engines.calls import SMALL, Call, CallSession, check_open, pack, run_call
 from weft.runtime.cluster.engines.engine import (
     ONE_THREAD,
     check_memory,
@@ -221,9 +221,19 @@ def _context(text: bytes) -> WorkerContext:
     return found
 
 
+_STOPPED = set[str]()
+"""On a worker: the runs that have failed while calls of theirs were waiting here."""
+
+
+def _stop(run: str) -> None:
+    """Let no call of a run begin on this worker that writes."""
+    _STOPPED.add(run)
+
+
 def _run(job: bytes, number: int, context: WorkerContext, *arguments: Any) -> bytes | Blocks:
     """Run the tasks of a call on a worker."""
     run, entries = pickle.loads(job)
+    check_open(entries, lambda: run not in _STOPPED)
     found = run_call(context, entries, arguments)
     reports = [report for report, _ in found]
     needed("distributed", "dask").get_worker().log_event(run, pickle.dumps((number, reports)))
@@ -343,7 +353,7 @@ class _DaskSession(CallSession):
         """Restart workers that do not answer, each once: Dask computes again what they held."""
         chosen = {self.addresses[worker % len(self.addresses)] for worker in workers}
         there = sorted(chosen.intersection(_workers(self.client)) - self.restarted)
-        answers = self.client.sync(_ask, self.client, there, ANSWER_SECONDS)
+        answers = self.client.sync(_on_each, self.client, there, ANSWER_SECONDS, int)
         lost = [address for address in there if address not in answers]
         if lost:
             self.client.restart_workers(lost, timeout=RESTART_SECONDS, raise_for_error=False)
@@ -360,18 +370,26 @@ class _DaskSession(CallSession):
         if places & set(_workers(self.client)):
             self.client.restart_workers(list(places), timeout=RESTART_SECONDS)
 
-    def close(self) -> None:
-        if not _is_gone(self.client):
-            self.client.unsubscribe_topic(self.name)
-            self.client.run_on_scheduler(_forget, self.name)
+    def _is_gone(self) -> bool:
+        return _is_gone(self.client)
+
+    def _end(self) -> None:
+        self.client.sync(_on_each, self.client, self.addresses, ANSWER_SECONDS, _stop, self.name)
+
+    def _free(self) -> None:
+        self.client.unsubscribe_topic(self.name)
+        self.client.run_on_scheduler(_forget, self.name)
 
 
-async def _ask(client: Any, addresses: Sequence[str], seconds: float) -> set[str]:
-    """Return the workers that answer."""
+async def _on_each(
+    client: Any, addresses: Sequence[str], seconds: float, function: Any, *arguments: Any
+) -> set[str]:
+    """Call a function on workers, beside their tasks; return those that answer in time."""
 
     async def ask(address: str) -> str | None:
         with suppress(OSError, asyncio.TimeoutError):
-            await asyncio.wait_for(client._run(int, workers=[address], on_error="ignore"), seconds)
+            call = client._run(function, *arguments, workers=[address], on_error="ignore")
+            await asyncio.wait_for(call, seconds)
             return address
         return None
 

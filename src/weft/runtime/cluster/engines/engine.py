@@ -68,14 +68,18 @@ class Session(Protocol):
         Asked only if nothing has ended for a while, and may take seconds.
         """
 
-    def abandon(self, attempts: Sequence[tuple[Handle, int]]) -> None:
-        """End tasks on workers, given with their number, of which the result is not needed.
+    def abandon(self, handles: Sequence[Handle]) -> None:
+        """End tasks of which the result is not needed.
 
         They write nothing after this.
         """
 
     def close(self) -> None:
-        """Free everything of this run, whether it has finished or not."""
+        """Free everything of this run, whether it has finished or not.
+
+        Nothing is written after this: tasks that write and have not begun never do, and those that
+        run are waited for.
+        """
 
 
 class Engine(Protocol):

@@ -23,7 +23,7 @@ from weft.errors import WeftError
 from weft.extra import needed
 from weft.lang.struct_array import StructArray
 from weft.runtime.arrays import Array
-from weft.runtime.cluster.engines.calls import Call, CallSession, pack, run_call
+from weft.runtime.cluster.engines.calls import Call, CallSession, check_open, pack, run_call
 from weft.runtime.cluster.engines.engine import (
     check_memory,
     check_workers,
@@ -137,6 +137,7 @@ class RayWorker:
 
     def _run(self, job: bytes, arguments: Sequence[Any]) -> Any:
         run, entries = pickle.loads(job)
+        check_open(entries, lambda: _table()._internal_kv_exists(run, namespace=NAMESPACE))
         if run not in self.contexts:  # an actor that was restarted fetches it again
             self.contexts[run] = pickle.loads(_table()._internal_kv_get(run, namespace=NAMESPACE))
         return run_call(self.contexts[run], entries, arguments)
@@ -287,11 +288,15 @@ class _RaySession(CallSession):
             self.ray.kill(self.actors[worker])
             self.actors[worker] = self.new_actor()
 
-    def close(self) -> None:
-        if self.heartbeat.is_gone(at_once=True):
-            return
-        _table()._internal_kv_del(self.name, namespace=NAMESPACE)
+    def _is_gone(self) -> bool:
+        return self.heartbeat.is_gone(at_once=True)
+
+    def _end(self) -> None:
         # Nothing is cancelled: an actor waits half a minute for a call that does not arrive.
+        _table()._internal_kv_del(self.name, namespace=NAMESPACE)
+
+    def _free(self) -> None:
+        self._end()
         for actor in self.actors:
             actor.forget.options(max_task_retries=0).remote(self.name)
 

@@ -92,8 +92,8 @@ class _ThreadsSession:
     def restart_lost(self, workers: Iterable[int]) -> list[str]:
         return []
 
-    def abandon(self, attempts: Sequence[tuple[Future[Blocks], int]]) -> None:
-        wait([handle for handle, _ in attempts])
+    def abandon(self, handles: Sequence[Future[Blocks]]) -> None:
+        wait(handles)
 
     def close(self) -> None:
         """Start no more tasks, and wait for those that run: nothing is written after the end."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Self
 
-_PATH = re.compile(r"\w+(\[\d+\]|\.)")
+_PATH = re.compile(r"[^\W\d]\w*(\[\d+\]|\.)")
 """The start of a path: `applications[3]`, `shardings.x`."""
 
 

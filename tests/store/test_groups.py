@@ -12,6 +12,8 @@ from tests.store.unlisted import UnlistedFolder
 
 from weft import WeftError, store
 from weft.store import Array, Group, open_group
+from weft.store.files import Folder
+from weft.store.objects.errors import sink_error
 
 
 def fill(group):
@@ -191,3 +193,75 @@ def test_shards_are_none_where_chunks_are_files(tmp_path):
     for name, shards in [("plain", None), ("sharded", (4, 4))]:
         zarr.create_array(tmp_path / name, shape=(8, 8), chunks=(2, 2), shards=shards, dtype="u1")
         assert store.open(tmp_path / name).shards == shards
+
+
+def plate(path, end=".zgroup"):
+    """A group, and below it arrays in folders that no metadata describe."""
+    fill(zarr.create_group(path, zarr_format=2 if end == ".zgroup" else 3))
+    (path / "r").mkdir()
+    (path / "s").rename(path / "r/s")
+    return path
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("end", [".zgroup", "zarr.json"])
+def test_folders_without_metadata_that_hold_arrays_are_groups(tmp_path, end):
+    path = plate(tmp_path / "g", end)
+    (path / "notes").mkdir()
+    (path / "up").symlink_to(tmp_path, target_is_directory=True)
+    (path / "r/here").symlink_to(path, target_is_directory=True)
+    group = store.open(path)
+    assert str(group.tree()) == "/\n├── r\n│   └── s\n│       └── y float32[3]\n└── x int16[4, 6]"
+    assert np.array_equal(group["r/s/y"], np.full(3, 1.5))
+    assert (dict(group["r"].attrs), group["r"].zarr_format) == ({}, group.zarr_format)
+    assert ("r" in group, "r/s" in group, "notes" in group, "q/s/y" in group) == (1, 1, 0, 0)
+    assert np.array_equal(store.open(UnlistedFolder(path))["r/s/y"], np.full(3, 1.5))
+    if end == ".zgroup":
+        files = {
+            name: json.loads((path / name).read_text())
+            for name in (".zgroup", "x/.zarray", "r/s/.zgroup", "r/s/y/.zarray")
+        }
+        (path / ".zmetadata").write_text(json.dumps({"metadata": files}))
+        unlisted = store.open(UnlistedFolder(path))
+        assert (list(unlisted), list(unlisted["r"])) == (["r", "x"], ["s"])
+
+
+def test_one_member_that_cannot_be_read_does_not_hide_the_others(tmp_path):
+    fill(zarr.create_group(tmp_path / "g"))
+    (tmp_path / "g/x/zarr.json").write_text("")
+    group = store.open(tmp_path / "g")
+    assert list(group) == ["s", "x"]
+    assert [*group.array_keys(), *group.group_keys()] == ["s"]
+    assert "x (cannot be read: " in str(group.tree())
+    with pytest.raises(WeftError, match=r"g/x: zarr.json is not JSON"):
+        group["x"]
+
+
+class Discreet(Folder):
+    """A server that says that access is denied where there is nothing."""
+
+    def fetch(self, key, start=0, count=None):
+        found = Folder.fetch(self, key, start, count)
+        if found is None:
+            raise sink_error(f"{self.url}/{key}", OSError("status code: 403 Forbidden"))
+        return found
+
+
+def test_what_is_denied_on_the_way_is_taken_for_missing(tree):
+    if not (tree / "zarr.json").exists():
+        (tree / "x/.zattrs").unlink()
+    group = store.open(Discreet(tree))
+    assert group["x"].shape == (4, 6)
+    assert np.array_equal(group["s"]["y"], np.full(3, 1.5))
+    with pytest.raises(WeftError, match=r"nothing/zarr.json: access is denied"):
+        store.open(Discreet(tree / "nothing"))
+
+
+@pytest.mark.parametrize("name", ["a:b", "run:1/a", "s3:x", "c:x", "file:x", "a b%20#?é"])
+def test_names_with_colons_are_paths(tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    with store.create(name, (2,), "uint8", (2,)) as writer:
+        writer.append(np.ones(2, "uint8"))
+    assert (tmp_path / name / "zarr.json").exists()
+    for url in (name, f"./{name}", (tmp_path / name).as_uri()):
+        assert store.open(url).read().sum() == 2

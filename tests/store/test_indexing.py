@@ -231,3 +231,16 @@ def test_arguments_that_are_none_are_refused(array):
     with pytest.raises(TypeError, match="read-only"):
         np.add.at(array, 0, 1)
     assert {"sum", "T", "read", "shape"} < set(dir(array))
+
+
+def test_bytes_text_and_comparisons_are_those_of_numpy(tmp_path):
+    data = np.arange(300, dtype="int16").reshape(3, 100)
+    zarr.create_array(tmp_path / "a", shape=data.shape, chunks=(2, 60), dtype="int16")[...] = data
+    array = open_store(tmp_path / "a")
+    assert bytes(array[0, :9]) == bytes(data[0, :9])  # not the elements as bytes
+    assert bytes(array) == data.tobytes()
+    for other in ("a", None, 7, data, [1] * 100):
+        assert np.array_equal(array == other, data == other)
+        assert np.array_equal(array != other, data != other)
+    assert f"{array[0, 7:8].read()[0]:03d} {array[2, 99, ...]:.1f}" == "007 299.0"
+    assert f"{array}" == str(array)

@@ -85,6 +85,15 @@ def test_fill_values_are_read_bit_by_bit():
         ), dtype
 
 
+def test_fill_values_of_bytes_and_records():
+    """As the specification has it: numbers for bytes, and an object for a record."""
+    raw = Metadata.from_json(said(data_type="r16", fill_value=[1, 255]))
+    assert raw.fill.tobytes() == b"\x01\xff"
+    record = Metadata.from_json(said(data_type=RECORD, fill_value={"b": "NaN", "a": 7})).fill
+    assert record["a"] == 7
+    assert np.isnan(record["b"])
+
+
 def said(**changes):
     data = json.loads(Metadata((4, 6), "uint16", (2, 2), (4, 4), (Zstd(1),)).to_json())
     data |= changes
@@ -100,6 +109,8 @@ def sharded(**changes):
     return chain({"name": codec["name"], "configuration": codec["configuration"] | changes})
 
 
+FIELDS = [{"name": "a", "data_type": "int16"}, {"name": "b", "data_type": "float32"}]
+RECORD = {"name": "struct", "configuration": {"fields": FIELDS}}
 BYTES = {"name": "bytes", "configuration": {"endian": "little"}}
 TRANSPOSE = {"name": "transpose", "configuration": {"order": [1, 0]}}
 SHARDING = json.loads(said())["codecs"][0]
@@ -120,6 +131,11 @@ SHARDING = json.loads(said())["codecs"][0]
         (said(shape=[4]), "shape has rank 1 and chunk_shape rank 2"),
         (said(shape=[True, 4]), "shape: expected integers"),
         (said(fill_value=-1), "-1 is not of uint16"),
+        (said(fill_value=1.5), "^fill_value: 1.5 is not of uint16"),
+        (said(data_type="float32", fill_value="0x7fc0"), "'0x7fc0' is not a fill value of float32"),
+        (said(data_type="float32", fill_value="0x0_000001"), "is not a fill value of float32"),
+        (said(data_type="r16", fill_value=[1, 256]), r"\[1, 256\] is not a fill value of \|V2"),
+        (said(data_type=RECORD, fill_value={"a": 1}), r"{'a': 1} is not a fill value of"),
         (said(fill_value=...), "None is not a fill value of uint16"),
         (said(chunk_grid={"name": "rectilinear"}), "'regular' can be read, got 'rectilinear'"),
         (said(chunk_key_encoding={"name": "x"}), "'default' and 'v2' can be read, got 'x'"),

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from functools import cached_property
 from importlib import import_module
 from math import prod
+from operator import lt
 from typing import Any, Literal, NamedTuple, overload
 from uuid import uuid4
 
@@ -17,11 +21,13 @@ from weft.errors import WeftError
 from weft.space import ZRange
 from weft.store.chunk_layout import ChunkLayout
 from weft.store.dtypes import numpy_dtype
+from weft.store.files import Folder
 from weft.store.frames import FrameTable
+from weft.store.hierarchy import load_metadata
 from weft.store.metadata import Metadata
 from weft.store.read import BoxReader, ChunkFormat, Result, read_memory
 from weft.store.selection import Gather, Selection
-from weft.store.shard import ShardIndexCache
+from weft.store.shard import ShardError, ShardIndexCache, file_identity
 from weft.store.sink import Sink
 from weft.store.verify import IntegrityError, Verification, Verifier
 from weft.store.view import LazyArray
@@ -29,6 +35,9 @@ from weft.values import Point
 
 MAX_OPEN = 64
 """Arrays that a process keeps open for what is sent to it, the last used."""
+
+MAX_TORN = 10
+"""How often metadata are read that another writer may be writing in place."""
 
 _OPEN: dict[str, Any] = {}
 _OPEN_LOCK = threading.Lock()
@@ -47,6 +56,15 @@ def _unpickle(
         while len(_OPEN) > MAX_OPEN:
             del _OPEN[next(iter(_OPEN))]
         return stored
+
+
+def _reloaded(sink: Sink) -> Metadata:
+    """Return the metadata that are stored now; not every writer replaces them at once."""
+    for _ in range(MAX_TORN):
+        with suppress(WeftError):
+            return load_metadata(sink)
+        time.sleep(0.01)
+    return load_metadata(sink)
 
 
 class StoredArray:
@@ -117,6 +135,8 @@ class Array(StoredArray, LazyArray):
     def __init__(self, sink: Sink, metadata: Metadata) -> None:
         super().__init__(sink, metadata)
         self._format = ChunkFormat.of(metadata, self.layout, self.dtype)
+        self._checked: tuple[int, ...] | None = None
+        """The identity of the metadata's file when it was last compared with `metadata`."""
         self._read_dtype = self.dtype
         if metadata.dtype == "bfloat16":
             with suppress(ImportError):
@@ -210,6 +230,7 @@ class Array(StoredArray, LazyArray):
         from weft.store.cuda.read import read_to_device
 
         wanted = self._check_inside(box)
+        self._check_unchanged()
         return read_to_device(self, self._format, self._shards, wanted, out, device, threads)
 
     def read_counted(
@@ -218,8 +239,10 @@ class Array(StoredArray, LazyArray):
         """Return the elements of a box and the bytes that were fetched; cached indexes count 0."""
         wanted = self._check_inside(box)
         target = self._allocate(wanted) if out is None else self._check_out(out, wanted)
+        self._check_unchanged()
         reader = BoxReader(self._format, self._shards, threads)
         reader.fill(wanted, target)
+        self._check_found(reader)
         return CountedRead(target if out is None else out, reader.fetched)
 
     def _gather(self, wanted: Gather, threads: int | None = None) -> Result:
@@ -230,10 +253,12 @@ class Array(StoredArray, LazyArray):
         if box is not None:
             values = self.read(box, threads=threads)
         else:
+            self._check_unchanged()
             reader = BoxReader(self._format, self._shards, threads)
             parts, picks = wanted.around() or (wanted.parts, ())
             values = self._allocate(ZRange.of([part.size for part in parts]))
             reader.gather(parts, values)
+            self._check_found(reader)
             values = values[picks] if picks else values
         if self.metadata.dtype == "bfloat16":
             if self.dtype == self._read_dtype:
@@ -269,10 +294,57 @@ class Array(StoredArray, LazyArray):
         are missing, torn or longer than their index says. `progress` is called with the shards
         and chunks read so far.
         """
+        self._check_unchanged()
         result = Verifier(self._format, self._shards).verify(progress)
         if result.faults:
             raise IntegrityError(self.sink.url, result)
         return result
+
+    # -- changes by others
+
+    def _check_unchanged(self) -> None:
+        """Refuse to read an array that was removed, replaced or cut since it was opened.
+
+        Its shards would be missing, and read as fill value, or hold elements of another kind. A
+        file is compared when it has changed; a server is asked only where nothing is found.
+        """
+        if not isinstance(self.sink, Folder):
+            return
+        try:
+            identity = file_identity(os.stat(f"{self.sink.path}/{self._file}"))
+        except OSError:
+            raise self._gone() from None
+        if identity != self._checked:
+            self._check_metadata(_reloaded(self.sink))
+            self._checked = identity
+
+    def _check_found(self, reader: BoxReader) -> None:
+        """Refuse what a server reads as fill value because the array is not there any more."""
+        if reader.has_found or isinstance(self.sink, Folder):
+            return
+        if self.sink.fetch(self._file, 0, 0) is None:
+            raise self._gone()
+
+    @property
+    def _file(self) -> str:
+        """The name of the file with the metadata."""
+        return "zarr.json" if self.metadata.zarr_format == 3 else ".zarray"
+
+    def _gone(self) -> ShardError:
+        return ShardError(f"{self.url}: the array is gone: there is no {self._file} any more")
+
+    def _check_metadata(self, now: Metadata) -> None:
+        """Refuse metadata of another array; it may have grown, and have other attributes."""
+        old, hint = self.metadata, "open it again"
+        if len(now.shape) == len(old.shape) and any(map(lt, now.shape, old.shape)):
+            text = f"the array was {list(old.shape)} when it was opened, and is {list(now.shape)}"
+            raise ShardError(f"{self.url}: {text}", hint=hint)
+        unread = ("shape", "attributes", "dimension_names", "extensions")
+        same = replace(now, **{name: getattr(old, name) for name in unread})
+        if same != old and repr(same) != repr(old):  # NaNs differ from themselves
+            raise ShardError(
+                f"{self.url}: another array is there than when it was opened", hint=hint
+            )
 
     def _facts(self) -> dict[str, str]:
         of, metadata = super()._facts(), self.metadata
@@ -311,8 +383,9 @@ class Array(StoredArray, LazyArray):
             or target.dtype != self._read_dtype
             or not target.flags.writeable
         ):
+            kind = out.dtype.name if out.dtype.isnative else f"byte-swapped {out.dtype.name}"
             raise WeftError(
                 f"out must be a writeable {self.metadata.dtype}{list(box.shape)} to hold {box}, "
-                f"got {out.dtype.name}{list(out.shape)}"
+                f"got {'' if out.flags.writeable else 'read-only '}{kind}{list(out.shape)}"
             )
         return target

@@ -11,8 +11,10 @@ import binascii
 import json
 import re
 import struct
+from collections.abc import Mapping
 from functools import lru_cache
 from math import inf, isinf, isnan, nan
+from string import hexdigits
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -42,7 +44,8 @@ MAX_FIELDS, MAX_NESTED = 1024, 8
 """The most fields of a record, and the most records inside one another."""
 
 _FOREIGN = re.compile(
-    r"[<>|][biufc]\d{1,2}|[<>][mM]8(\[\d{0,9}(?:Y|M|W|D|h|m|s|ms|us|ns|ps|fs|as)\])?"
+    r"[<>|](?:b1|[iu][1248]|f[248]|c8|c16)"
+    r"|[<>][mM]8(\[\d{0,9}(?:Y|M|W|D|h|m|s|ms|us|ns|ps|fs|as)\])?"
     r"|[<>]U\d{1,8}|\|[SV]\d{1,8}"
 )
 """The NumPy spellings of data types of other writers."""
@@ -155,7 +158,8 @@ def _is_foreign(name: str) -> bool:
 def _read_foreign_fill(dtype: np.dtype[Any], value: Any) -> Any:
     """Return the fill value of a data type that is only read, as its JSON in v2 and v3 gives it.
 
-    Bytes and records are base64; dates are numbers; texts are texts.
+    Bytes and records are base64; dates are numbers; texts are texts. In v3 bytes are also a list of
+    numbers, and records an object of the fill values of their fields.
     """
     kind = dtype.kind
     if kind == "T":
@@ -171,12 +175,25 @@ def _read_foreign_fill(dtype: np.dtype[Any], value: Any) -> Any:
         if not isinstance(value, str) or len(value) > dtype.itemsize // 4:
             raise TypeError
         return np.array([value], dtype)[0]
+    if dtype.names is not None and isinstance(value, dict):
+        return _read_fields(dtype, value)
     if kind in "SV":
-        data = binascii.a2b_base64(value, strict_mode=True)
+        is_list = isinstance(value, list)
+        data = bytes(value) if is_list else binascii.a2b_base64(value, strict_mode=True)
         if len(data) > dtype.itemsize or (kind == "V" and len(data) != dtype.itemsize):
             raise ValueError
         return np.frombuffer(data.ljust(dtype.itemsize, b"\0"), dtype)[0]
     return read_fill(dtype.newbyteorder("=").name, value)
+
+
+def _read_fields(dtype: np.dtype[Any], value: Mapping[str, Any]) -> Any:
+    """Return a record from the fill values of its fields, all of them."""
+    if value.keys() != set(dtype.names or ()):
+        raise ValueError
+    found = np.zeros(1, dtype)
+    for name in value:
+        found[name] = read_fill(dtype_name(dtype[name]), value[name])
+    return found[0]
 
 
 def zero_fill(dtype: np.dtype[Any]) -> object:
@@ -269,7 +286,7 @@ def _read_float(name: str, value: Any) -> Any:
     dtype = np.dtype(name)
     if isinstance(value, str) and value not in _SPECIAL:
         return np.frombuffer(
-            _bits(value).to_bytes(dtype.itemsize, "little"), f"<f{dtype.itemsize}"
+            _bits(value, dtype.itemsize).to_bytes(dtype.itemsize, "little"), f"<f{dtype.itemsize}"
         )[0]
     if isinstance(value, bool):
         raise TypeError
@@ -277,16 +294,18 @@ def _read_float(name: str, value: Any) -> Any:
         return dtype.type(_SPECIAL[value] if isinstance(value, str) else float(value))
 
 
-def _bits(text: str) -> int:
-    if not text.startswith("0x"):
-        raise ValueError
-    return int(text, 16)
+def _bits(text: str, size: int) -> int:
+    """Return the bits of `size` bytes from all of their hexadecimal digits."""
+    digits = text.removeprefix("0x")
+    if digits == text or len(digits) != 2 * size or set(digits) - set(hexdigits):
+        raise ValueError  # readers disagree about fewer digits
+    return int(digits, 16)
 
 
 def _bfloat16(value: Any) -> int:
     """Return the two upper bytes of a float32, rounded to the nearest, to even."""
     if isinstance(value, str) and value not in _SPECIAL:
-        return _bits(value)
+        return _bits(value, 2)
     number = _SPECIAL[value] if isinstance(value, str) else float(value)
     if isnan(number):
         return 0x7FC0

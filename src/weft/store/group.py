@@ -9,7 +9,16 @@ from typing import Any
 from weft.errors import WeftError
 from weft.store.array import Array
 from weft.store.files import Folder
-from weft.store.hierarchy import ZarrNode, consolidated_members, find_node, sink_of
+from weft.store.hierarchy import (
+    UNREADABLE,
+    ZarrNode,
+    consolidated_members,
+    find_implied_group,
+    find_member,
+    find_node,
+    implied_group,
+    sink_of,
+)
 from weft.store.metadata import no_node
 from weft.store.sink import Sink, Url
 from weft.store.threads import for_each
@@ -24,7 +33,8 @@ class Group(HoldsArrays, Mapping[str, Any]):
 
     `group["a/b"]` is the member b of the group a. Members are found by listing. Where a server
     lists nothing, as over HTTP, they are those that consolidated metadata list; each is then
-    described by its own metadata all the same, as consolidated ones may be out of date.
+    described by its own metadata all the same, as consolidated ones may be out of date. A folder
+    without metadata that holds members is a group.
 
     >>> import tempfile
     >>> from weft.store import create
@@ -93,7 +103,7 @@ class Group(HoldsArrays, Mapping[str, Any]):
 
     def _list_members(self) -> dict[str, ZarrNode]:
         try:
-            names = self.sink.folders()
+            names = [name for name in self.sink.folders() if not self._leads_back(name)]
         except WeftError:
             if self._consolidated is None:
                 self._consolidated = consolidated_members(self.sink, self._node)
@@ -103,10 +113,17 @@ class Group(HoldsArrays, Mapping[str, Any]):
         found: dict[str, ZarrNode | None] = dict.fromkeys(names)
 
         def find(name: str) -> None:
-            found[name] = find_node(self.sink.below(name))
+            found[name] = find_member(self.sink.below(name))
 
         for_each(find, names, kind="decode" if isinstance(self.sink, Folder) else "fetch")
         return {name: node for name, node in found.items() if node is not None}
+
+    def _leads_back(self, name: str) -> bool:
+        """Return whether a member is a link to this group, or to one above it."""
+        here, below = self.sink, self.sink.below(name)
+        if not isinstance(here, Folder) or not isinstance(below, Folder) or not below.is_link:
+            return False
+        return here.path.resolve().is_relative_to(below.path.resolve())
 
     def __getitem__(self, path: str) -> Array | Group:
         if not isinstance(path, str):
@@ -116,15 +133,22 @@ class Group(HoldsArrays, Mapping[str, Any]):
         for number, name in enumerate(parts):
             if not isinstance(found, Group):
                 raise KeyError(f"{'/'.join(parts[:number])} in {self.url} is an array")
-            found = found._member(name)
+            found = found._member(name, is_last=number == len(parts) - 1)
         return found
 
-    def _member(self, name: str) -> Array | Group:
+    def _member(self, name: str, is_last: bool) -> Array | Group:
         if name in (".", ".."):
             raise KeyError(name)
-        node = find_node(self.sink.below(name))
+        sink = self.sink.below(name)
+        node = find_node(sink)
+        if node is None and not is_last:
+            node = implied_group(self.zarr_format)  # whether it has the member will be seen
+        node = node or find_implied_group(sink)
         if node is None:
-            is_listed = name in (self._consolidated or ())
+            listed = (self._consolidated or {}).get(name)
+            if listed is not None and not listed.data:  # it has no metadata that could be missing
+                return self._open(name, listed)
+            is_listed = listed is not None
             why = ": consolidated metadata list it, and are out of date" if is_listed else ""
             raise KeyError(f"{name} is not in {self.url}{why}")
         return self._open(name, node)
@@ -133,6 +157,8 @@ class Group(HoldsArrays, Mapping[str, Any]):
         sink, path = self.sink.below(name), f"{self.path}/{name}".lstrip("/")
         if node.kind == "array":
             return Array(sink, node.metadata(sink.url))
+        if node.kind == UNREADABLE:
+            raise node.data["error"]
         if self._consolidated is None:
             return Group(sink, node, path)
         start = f"{name}/"
@@ -160,15 +186,13 @@ class Group(HoldsArrays, Mapping[str, Any]):
 
     def arrays(self) -> Iterator[tuple[str, Array]]:
         """Yield the names and values of the members that are arrays."""
-        for name, node in self._members().items():
-            if node.kind == "array":
-                yield name, self[name]  # type: ignore[misc]
+        for name in self.array_keys():
+            yield name, self[name]  # type: ignore[misc]
 
     def groups(self) -> Iterator[tuple[str, Group]]:
         """Yield the names and values of the members that are groups."""
-        for name, node in self._members().items():
-            if node.kind != "array":
-                yield name, self[name]  # type: ignore[misc]
+        for name in self.group_keys():
+            yield name, self[name]  # type: ignore[misc]
 
     def array_keys(self) -> Iterator[str]:
         """Yield the names of the members that are arrays."""
@@ -176,7 +200,8 @@ class Group(HoldsArrays, Mapping[str, Any]):
 
     def group_keys(self) -> Iterator[str]:
         """Yield the names of the members that are groups."""
-        return (name for name, node in self._members().items() if node.kind != "array")
+        others = ("array", UNREADABLE)
+        return (name for name, node in self._members().items() if node.kind not in others)
 
     # -- seeing
 

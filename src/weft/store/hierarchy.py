@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from importlib import import_module
@@ -22,7 +23,7 @@ from weft.store.metadata import (
     fetch_metadata,
     no_node,
 )
-from weft.store.sink import Sink, Url
+from weft.store.sink import AccessDeniedError, Fetched, Sink, Url
 
 _OME_KINDS = {
     "multiscales": "image",
@@ -32,6 +33,15 @@ _OME_KINDS = {
     "bioformats2raw.layout": "collection",
 }
 """The kinds of groups, by the field of their metadata that tells."""
+
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
+"""The start of a URL; anything else is a path, also with colons or a drive."""
+
+UNREADABLE = "unreadable"
+"""The kind of a member whose metadata cannot be read."""
+
+MAX_IMPLIED = 4
+"""The most folders without metadata inside one another that are taken for groups."""
 
 
 def sink_of(
@@ -51,13 +61,13 @@ def sink_of(
     text = fspath(url)
     if not text:
         raise WeftError("expected a path or a URL, got an empty text")
-    parts = urlsplit(text)
+    parts = urlsplit(text if _URL.match(text) else "")
     if parts.scheme == "file" and parts.netloc not in ("", "localhost"):
         raise WeftError(
             f"{text} is on the host {parts.netloc!r}, and files are read on this one",
             hint=f"a path is {parts.netloc}{parts.path}, or file:///… from the root on",
         )
-    if parts.scheme in ("", "file") or len(parts.scheme) == 1:  # one letter is a drive
+    if parts.scheme in ("", "file"):
         return Folder(Path(unquote(parts.path) if parts.scheme == "file" else text), fsync)
     objects: Any = import_module("weft.store.objects.sink")  # needs obstore
     sink: Sink = objects.ObjectSink.of(text, options or {})
@@ -79,7 +89,7 @@ class ZarrNode(NamedTuple):
     """An array or a group as its metadata describe it."""
 
     kind: str
-    """array, image, well, plate, collection (of images), labels, or group."""
+    """array, image, well, plate, collection (of images), labels, group, or unreadable."""
     text: bytes
     data: Mapping[str, Any]
     """The document, with the attributes of `.zattrs` where it is of Zarr v2."""
@@ -168,15 +178,71 @@ def _as_kind(group: ZarrNode) -> ZarrNode:
 
 def find_node(sink: Sink) -> ZarrNode | None:
     """Return the array or group at a sink, of Zarr v3 or else of v2; None where there is none."""
-    fetched = sink.fetch("zarr.json", 0, MAX_BYTES + 1)
+    probe = _Probe(sink)
+    fetched = probe.fetch("zarr.json")
     if fetched is not None:
         node = parse_node(bytes(fetched.data))
         return _refused_node(sink, bytes(fetched.data)) if node is None else node
     for file in (".zarray", ".zgroup"):
-        document = _fetch_document(sink, file)
+        document = _parse_document(sink, file, probe.fetch(file))
         if document is not None:
-            return node_v2(file, document, _fetch_document(sink, ".zattrs") or {})
+            attributes = _parse_document(sink, ".zattrs", probe.fetch(".zattrs")) or {}
+            return node_v2(file, document, attributes)
+    if probe.denied is not None:
+        probe.denied.add_note("or there is nothing: some servers answer so for what is missing")
+        raise probe.denied
     return None
+
+
+class _Probe:
+    """Fetches the small files that tell what is at a sink.
+
+    Public buckets often answer that access is denied for what does not exist. Where one of the
+    files can be read, those that are denied are taken for missing.
+    """
+
+    def __init__(self, sink: Sink) -> None:
+        self.sink = sink
+        self.denied: AccessDeniedError | None = None
+
+    def fetch(self, file: str) -> Fetched | None:
+        """Return a file; None where it is missing or denied."""
+        try:
+            return self.sink.fetch(file, 0, MAX_BYTES + 1)
+        except AccessDeniedError as error:
+            self.denied = self.denied or error
+            return None
+
+
+def find_member(sink: Sink, depth: int = MAX_IMPLIED) -> ZarrNode | None:
+    """Return the array or group at a sink; one that cannot be read is a node with its error."""
+    try:
+        node = find_node(sink)
+    except WeftError as error:
+        return ZarrNode(UNREADABLE, b"", {"error": error})
+    return find_implied_group(sink, depth) if node is None else node
+
+
+def find_implied_group(sink: Sink, depth: int = MAX_IMPLIED) -> ZarrNode | None:
+    """Return a folder without metadata as a group, if there are arrays or groups below it.
+
+    Not every writer describes the groups above its arrays. Links are not searched: they may lead
+    back here.
+    """
+    if not depth or sink.is_link:
+        return None
+    try:
+        names = sink.folders()
+    except WeftError:  # HTTP lists nothing
+        return None
+    members = (find_member(sink.below(name), depth - 1) for name in names)
+    first = next(filter(None, members), None)
+    return None if first is None else implied_group(first.zarr_format)
+
+
+def implied_group(zarr_format: int) -> ZarrNode:
+    """Return a group that has no metadata of its own."""
+    return ZarrNode("group", b"", {}, zarr_format)
 
 
 def _refused_node(sink: Sink, text: bytes) -> ZarrNode:
@@ -200,9 +266,8 @@ def node_v2(file: str, document: Mapping[str, Any], attributes: Mapping[str, Any
     return node if kind == "array" else _as_kind(node)
 
 
-def _fetch_document(sink: Sink, file: str) -> dict[str, Any] | None:
+def _parse_document(sink: Sink, file: str, fetched: Fetched | None) -> dict[str, Any] | None:
     """Return the JSON object of a small file; None where there is none."""
-    fetched = sink.fetch(file, 0, MAX_BYTES + 1)
     if fetched is None:
         return None
     if fetched.size > MAX_BYTES:
@@ -235,7 +300,7 @@ def consolidated_members(sink: Sink, node: ZarrNode) -> dict[str, ZarrNode] | No
             return None
         nodes = {path: as_node(as_mapping(each)) for path, each in listed.items()}
     else:
-        document = _fetch_document(sink, ".zmetadata")
+        document = _parse_document(sink, ".zmetadata", _Probe(sink).fetch(".zmetadata"))
         files = as_mapping((document or {}).get("metadata"))
         if not files:
             return None
@@ -247,9 +312,11 @@ def consolidated_members(sink: Sink, node: ZarrNode) -> dict[str, ZarrNode] | No
             for file in (".zarray", ".zgroup")
             if path.endswith(f"/{file}")
         }
-    return {
-        path: member for path, member in nodes.items() if member is not None and _is_inside(path)
-    }
+    known = {path: member for path, member in nodes.items() if member and _is_inside(path)}
+    for path in list(known):  # groups that have no metadata of their own
+        while path := path.rpartition("/")[0]:
+            known.setdefault(path, implied_group(node.zarr_format))
+    return known
 
 
 def _is_inside(path: str) -> bool:
@@ -333,10 +400,9 @@ class OmeGroup(NamedTuple):
 
 def read_ome(sink: Sink) -> OmeGroup:
     """Read the metadata of OME-NGFF of a group: 0.5 in Zarr v3, or 0.4 in Zarr v2."""
-    if sink.fetch("zarr.json", 0, 1) is None:
-        node = find_node(sink)
-        if node is not None and node.kind != "array":
-            return _refuse_none(sink, OmeGroup(node.attributes, node.ome or None))
+    node = find_node(sink)
+    if node is not None and node.zarr_format == 2 and node.kind != "array":
+        return _refuse_none(sink, OmeGroup(node.attributes, node.ome or None))
     attributes = read_group(sink)
     return _refuse_none(sink, OmeGroup(attributes, ome_of(attributes)))
 

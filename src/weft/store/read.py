@@ -140,6 +140,8 @@ class BoxReader:
         )
         self._fetched: list[int] = []  # many threads append to it
         self._are_small = False
+        self.has_found = False
+        """Whether any stored chunk was read."""
 
     @property
     def fetched(self) -> int:
@@ -303,8 +305,10 @@ class BoxReader:
         self._fetched.append(stop - start)
         try:
             if len(run) == 1 and self._read_directly(out, shard, start, part):
+                self.has_found = True
                 return
             data = memoryview(shard.read(start, stop - start))
+            self.has_found = True
         except (CodecError, ShardError) as error:
             raise self._shards.error(at, part.slot, error) from None
         for read in run:
@@ -404,6 +408,7 @@ class BoxReader:
                 self._fill(out, [part.target])
             return 0
         self._fetched.append(len(fetched.data))
+        self.has_found = True
         self._check_size(at, 0, fetched.size)
         self._decode_part(out, at, part, fetched.data)
         return 1

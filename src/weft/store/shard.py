@@ -198,7 +198,7 @@ class FileShard:
         self.path, self.file, self.head = path, -1, b""
         self.file = os.open(path, _FLAGS)
         status = os.fstat(self.file)
-        self.size, self._identity = status.st_size, _identity(status)
+        self.size, self._identity = status.st_size, file_identity(status)
 
     def close(self) -> None:
         """Close the file."""
@@ -243,7 +243,7 @@ class FileShard:
     def is_current(self) -> bool:
         """Return whether the path still names this file, unchanged."""
         with suppress(OSError):
-            return _identity(os.stat(self.path)) == self._identity
+            return file_identity(os.stat(self.path)) == self._identity
         return False
 
 
@@ -251,7 +251,8 @@ def _too_short(size: int, wanted: int) -> ShardError:
     return ShardError(f"it has {size} B, and bytes up to {wanted} are needed")
 
 
-def _identity(status: os.stat_result) -> tuple[int, ...]:
+def file_identity(status: os.stat_result) -> tuple[int, ...]:
+    """Return what tells a file from another, or from itself before it was written again."""
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 

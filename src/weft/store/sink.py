@@ -35,6 +35,10 @@ class SinkError(WeftError, OSError):
         return OSError.__new__(cls, *args)
 
 
+class AccessDeniedError(SinkError):
+    """A value that may not be read; servers that hide what they have answer so for missing ones."""
+
+
 @contextmanager
 def writing(url: str) -> Iterator[None]:
     """Raise the errors of the system that a block meets as a `SinkError` that names an address."""

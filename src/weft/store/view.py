@@ -165,6 +165,19 @@ class LazyArray(NDArrayOperatorsMixin):
 
     __hash__ = object.__hash__
 
+    def __eq__(self, other: object) -> Any:
+        # NumPy compares elements of any kind with texts and None, and not by its ufunc alone.
+        return self._load() == _as_array(other)
+
+    def __ne__(self, other: object) -> Any:
+        return self._load() != _as_array(other)
+
+    def __bytes__(self) -> bytes:
+        return self._load().tobytes()
+
+    def __format__(self, spec: str) -> str:
+        return format(self._load(), spec) if spec else str(self)
+
     def __dlpack__(self, **options: Any) -> Any:
         return self._load().__dlpack__(**options)
 

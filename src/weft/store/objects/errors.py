@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 from weft.errors import WeftError
 from weft.extra import needed
-from weft.store.sink import SinkError
+from weft.store.sink import AccessDeniedError, SinkError
 
 _KEYS = (
     "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or pass the options access_key_id and "
@@ -16,6 +16,8 @@ _KEYS = (
 )
 
 _BUCKET = r"NoSuchBucket|ContainerNotFound|bucket does not exist"
+
+_DENIED = r"AccessDenied|code: 403|PermissionDenied"
 
 _NO_RANGES = r"non-partial response|Range request not supported"
 
@@ -30,7 +32,7 @@ _KNOWN = (
         "check the keys, the token, the region and the clock",
     ),
     (
-        r"AccessDenied|code: 403|PermissionDenied",
+        _DENIED,
         "access is denied",
         "check the permissions of these credentials, and the bucket's policy",
     ),
@@ -81,7 +83,8 @@ def sink_error(url: str, error: Exception) -> SinkError:
         if re.search(pattern, text):
             code = _CODE.search(text)
             detail = f" ({code[1]})" if code and code[1] != "NoSuchBucket" else ""
-            return SinkError(f"{url}: {what}{detail}{tried}", hint=hint)
+            kind = AccessDeniedError if pattern == _DENIED else SinkError
+            return kind(f"{url}: {what}{detail}{tried}", hint=hint)
     status = _STATUS.search(text)
     if status:
         return SinkError(f"{url}: the server answers {status[1].strip()}{tried}")

@@ -2,7 +2,8 @@
 
 `make test` runs every test that is not marked `slow`, with few random trials. `make test-all` runs
 those that are, and repeats the tests marked `random` with all their trials. A test is marked `slow`
-in its file; it is `random` if Hypothesis drives it or its module scales with `tests.trials`.
+in its file; it is `random` if Hypothesis drives it or its module scales with `tests.trials`. Both
+make the same trials every time; `make fuzz` makes new ones.
 """
 
 import gc
@@ -10,7 +11,7 @@ import os
 
 import pytest
 from hypothesis import HealthCheck, is_hypothesis_test, settings
-from tests.trials import EXAMPLES
+from tests.trials import EXAMPLES, FULL
 
 # XLA compiles hundreds of tiny programs, each for one run: compiling fast matters, not their speed.
 XLA_FLAGS = (
@@ -29,7 +30,12 @@ settings.register_profile(
     "weft",
     max_examples=EXAMPLES,
     deadline=None,  # machines are noisy; time is measured by the benchmarks
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+    derandomize=EXAMPLES <= FULL,  # what passed once passes again; `make fuzz` looks further
+    suppress_health_check=[
+        HealthCheck.too_slow,
+        HealthCheck.data_too_large,
+        HealthCheck.filter_too_much,  # by chance, the first examples may all be refused
+    ],
     print_blob=True,
 )
 settings.load_profile("weft")

@@ -6,6 +6,8 @@ import shutil
 import pytest
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
+PATIENCE = 300_000
+"""Milliseconds that a busy machine may take for anything."""
 
 
 @contextlib.contextmanager
@@ -16,7 +18,9 @@ def launched():
         pytest.skip("no Chromium on PATH: apt-get install chromium")
     api = pytest.importorskip("playwright.sync_api", reason="pip install 'weft[test]'")
     with api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        browser = playwright.chromium.launch(
+            executable_path=path, args=["--no-sandbox"], timeout=PATIENCE
+        )
         yield browser
         browser.close()
 
@@ -27,6 +31,7 @@ class Visit:
     def __init__(self, browser, path, width=1280, height=800, scheme="light", **more):
         size = {"width": width, "height": height}
         self.context = browser.new_context(viewport=size, color_scheme=scheme, **more)
+        self.context.set_default_timeout(PATIENCE)
         self.page = self.context.new_page()
         self.wrong: list[str] = []
         self.page.on("console", lambda said: self.wrong.append(f"{said.type}: {said.text}"))
@@ -35,6 +40,7 @@ class Visit:
         self.asked: list[str] = []
         self.page.goto(path.as_uri())
         self.page.wait_for_selector("html[data-ready]")
+        self.await_frames()
         self.own = path.as_uri()
 
     def __enter__(self):
@@ -45,6 +51,12 @@ class Visit:
         if kind is None:
             assert self.wrong == []
             assert [url for url in self.asked if not url.startswith("data:,")] == [self.own]
+
+    def await_frames(self):
+        """Wait until what was asked for is drawn: frames are drawn one after another."""
+        self.page.evaluate(
+            "() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
+        )
 
     def opening(self):
         """The milliseconds from the beginning to when everything is there."""

@@ -90,6 +90,7 @@ def frames(visit, steps=90):
     for step in range(steps):
         page.mouse.move(x + 3 * step, y - 5 * step)
     page.mouse.up()
+    page.wait_for_function("window.times.length > 2")
     return page.evaluate("() => { window.stop = true; return window.times.slice(1); }")
 
 
@@ -311,14 +312,20 @@ def test_the_wheel_zooms_and_the_pointer_drags(browser, block):
         before = node(page, "gelu").bounding_box()
         box = page.locator(".graph-frame").bounding_box()
         page.mouse.move(box["x"] + 30, box["y"] + 300)
+        drawing = page.locator("svg.graph > g")
+        whole = drawing.get_attribute("transform")
         page.mouse.wheel(0, -300)
-        page.wait_for_timeout(100)
+        page.wait_for_function(
+            "([one, before]) => one.getAttribute('transform') !== before",
+            arg=[drawing.element_handle(), whole],
+        )
+        visit.await_frames()
         zoomed = node(page, "gelu").bounding_box()
         assert zoomed["width"] > 1.3 * before["width"]
         page.mouse.down()
         page.mouse.move(box["x"] + 130, box["y"] + 340, steps=5)
         page.mouse.up()
-        page.wait_for_timeout(100)
+        visit.await_frames()
         moved = node(page, "gelu").bounding_box()
         assert moved["x"] - zoomed["x"] == pytest.approx(100, abs=2)
         assert moved["y"] - zoomed["y"] == pytest.approx(40, abs=2)

@@ -36,12 +36,12 @@ def environment(**more):
     return os.environ | alone | more
 
 
-def launch(folder, size, *jobs, processes=1, timeout=600):
+def launch(folder, size, *jobs, processes=1):
     """Start the ranks and wait; give what each of them found, None from the dead, and their log.
 
     They are forked from so many processes, each of which has its own order of sets.
     """
-    command = [sys.executable, "-m", "tests.runtime.ranks", str(folder), str(timeout), *jobs]
+    command = [sys.executable, "-m", "tests.runtime.ranks", str(folder), *jobs]
     ranks = [",".join(map(str, range(size)[n::processes])) for n in range(processes)]
     log = folder / "log"
     with log.open("w", encoding="utf-8") as output:
@@ -203,11 +203,14 @@ def test_programs_on_8_ranks(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("how", "timeout", "why"),
-    [("dies", 600, "Connection (reset|closed) by peer"), ("stalls", 8, "Timed out waiting 8000ms")],
+    ("how", "why"),
+    [
+        ("dies", "Connection (reset|closed) by peer|Broken pipe"),
+        ("stalls", "Timed out waiting 20000ms"),
+    ],
 )
-def test_the_others_say_so_when_a_rank_does_not_answer(tmp_path, how, timeout, why):
-    found, log = launch(tmp_path, 4, f"death:{how}:{tmp_path}", timeout=timeout)
+def test_the_others_say_so_when_a_rank_does_not_answer(tmp_path, how, why):
+    found, log = launch(tmp_path, 4, f"death:{how}:{tmp_path}")
     assert (found[1] is None) == (how == "dies")
     for rank in (0, 2, 3):
         what = (

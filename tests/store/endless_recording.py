@@ -1,6 +1,6 @@
-"""A process that records several positions until it is killed: `python -m … PATH`.
+"""A process that records several positions until it is killed: `python -m … PATH LINES`.
 
-It says what is safe, a JSON list on a line, after each frame.
+It says what is safe, a JSON list on a line, after each frame, and waits after so many lines.
 """
 
 import json
@@ -55,6 +55,20 @@ def record(path, say, codecs="zstd"):
         time.sleep(600)
 
 
+class Speaker:
+    """Says what is safe, until it has said enough."""
+
+    def __init__(self, lines):
+        self.left = lines
+
+    def say(self, safe):
+        print(json.dumps(safe), flush=True)
+        self.left -= 1
+        if not self.left:
+            time.sleep(600)
+
+
 if __name__ == "__main__":
-    print(json.dumps([0] * len(POSITIONS)), flush=True)
-    record(sys.argv[1], lambda safe: print(json.dumps(safe), flush=True))
+    speaker = Speaker(int(sys.argv[2]))
+    speaker.say([0] * len(POSITIONS))
+    record(sys.argv[1], speaker.say)

@@ -1,13 +1,11 @@
 """A server of objects on loopback, and a proxy before it that does harm when it is told to."""
 
 import http.client
-import os
 import socket
 import socketserver
 import subprocess
 import sys
 import threading
-import time
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
@@ -19,13 +17,13 @@ PART = 5 << 20
 QUICK = {
     "retry_config": {
         "max_retries": 3,
-        "retry_timeout": 8,
+        "retry_timeout": 600,
         "backoff": {"init_backoff": 0.02, "max_backoff": 0.1, "base": 2},
     },
-    "client_options": {"timeout": 20, "connect_timeout": 1},
+    "client_options": {"timeout": 120, "connect_timeout": 120},
     "part_size": PART,
 }
-"""Waits that a test can wait for."""
+"""Few retries, soon after one another; each may take as long as a busy machine does."""
 
 CODES = {
     "401": b"<Error><Code>InvalidToken</Code></Error>",
@@ -36,36 +34,42 @@ CODES = {
 """What S3 says with a status."""
 
 
-def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return probe.getsockname()[1]
+@contextmanager
+def refusing_port():
+    """A port at which nobody listens, and which nobody else can be given meanwhile."""
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        yield held.getsockname()[1]
+
+
+MOTO = """
+import sys
+from moto.server import ThreadedMotoServer
+
+server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+server.start()
+print(server.get_host_and_port()[1], flush=True)
+sys.stdin.read()  # until its parent ends it, or ends
+"""
 
 
 @contextmanager
-def running_moto(**environment):
-    """The port of moto's server in a process of its own."""
-    port = free_port()
-    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    process = subprocess.Popen(command, env={**os.environ, **environment}, **quiet)
-    try:
-        _await(port, process)
-        yield port
-    finally:
-        process.kill()
-        process.wait()
-
-
-def _await(port, process, seconds=300.0):
-    end = time.monotonic() + seconds
-    while process.poll() is None and time.monotonic() < end:
+def running_moto():
+    """The port of moto's server in a process of its own, which chose it as it began to listen."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", MOTO],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    with process:
         try:
-            socket.create_connection(("127.0.0.1", port), 1.0).close()
-        except OSError:
-            time.sleep(0.05)
-        else:
-            return
-    raise RuntimeError("the server did not start")
+            port = process.stdout.readline()
+            assert port, "the server did not start"
+            yield int(port)
+        finally:
+            process.kill()
 
 
 @dataclass
@@ -175,6 +179,7 @@ class _Handler(socketserver.StreamRequestHandler):
 class _Server(socketserver.ThreadingTCPServer):
     daemon_threads = True
     allow_reuse_address = True
+    request_queue_size = 128
 
     def __init__(self, proxy):
         self.proxy = proxy

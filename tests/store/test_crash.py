@@ -23,8 +23,11 @@ from weft.store import open_positions
 
 
 def killed(path, lines):
-    """Record in a process, kill it when it has said so many lines, and return the last of all."""
-    command = [sys.executable, "-m", "tests.store.endless_recording", str(path)]
+    """Record in a process, kill it when it has said so many lines, and return the last of all.
+
+    It waits a few lines later, so that on a busy machine it does not come to its end.
+    """
+    command = [sys.executable, "-m", "tests.store.endless_recording", str(path), str(lines + 6)]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
         said = b"".join(process.stdout.readline() for _ in range(lines))
         process.kill()

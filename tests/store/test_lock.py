@@ -58,10 +58,10 @@ HOLDER = """
     lock = FileLock(sys.argv[1])
     if sys.argv[2] == "forked" and os.fork() == 0:
         lock.release()  # not the child's to release
-        time.sleep(60)
+        time.sleep(600)
         os._exit(0)
     print(os.getpid(), flush=True)
-    time.sleep(60)
+    time.sleep(600)
 """
 
 

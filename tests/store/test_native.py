@@ -190,7 +190,7 @@ def run_program(folder, **environment):
     variables = {**os.environ, "XDG_CACHE_HOME": str(folder / "cache"), **environment}
     command = [sys.executable, "-c", PROGRAM, str(folder / "a")]
     ran = subprocess.run(
-        command, env=variables, capture_output=True, text=True, timeout=120, check=False
+        command, env=variables, capture_output=True, text=True, timeout=600, check=False
     )
     assert ran.returncode == 0, ran.stderr
     return ran.stdout.strip()

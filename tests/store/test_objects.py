@@ -59,7 +59,12 @@ def fill(upload):
     upload.finish(b"index")
 
 
-def impatient(options, timeout=0.4, retries=1):
+PATIENT = 300.0
+"""Seconds that a server may take which is expected to answer."""
+
+
+def impatient(options, timeout=PATIENT, retries=1):
+    """Options with few retries, with which a request that hangs is given up after some seconds."""
     retry = {**options["retry_config"], "max_retries": retries}
     return {**options, "retry_config": retry, "client_options": {"timeout": timeout}}
 
@@ -255,8 +260,7 @@ def test_an_upload_buffers_no_more_than_predicted(sink, proxy):
 
     thread = threading.Thread(target=feed)
     thread.start()
-    while sum(taken) < sink.buffered:
-        time.sleep(0.01)
+    until(lambda: sum(taken) >= sink.buffered)
     time.sleep(0.3)
     assert sum(taken) == sink.buffered == 2 * PART
     proxy.heal()
@@ -318,7 +322,7 @@ def test_passing_faults_are_not_noticed(sink, proxy, kind):
 
 @pytest.mark.slow
 def test_a_server_that_hangs_for_a_while_is_waited_for(bucket, options, proxy):
-    sink = ObjectSink.of(f"s3://{bucket}", impatient(options, 1.0, retries=5))
+    sink = ObjectSink.of(f"s3://{bucket}", impatient(options, 2.0, retries=50))
     proxy.harm("hang", times=1)
     sink.put("k", b"1")
     proxy.harm("hang", times=1)
@@ -341,7 +345,9 @@ REASONS = {
 @pytest.mark.parametrize("kind", list(REASONS))
 def test_lasting_faults_are_reported_in_one_line(bucket, options, proxy, kind):
     ObjectSink.of(f"s3://{bucket}/a", options).put("k", b"1")
-    sink = ObjectSink.of(f"s3://{bucket}/a", impatient(options, 0.25 if kind == "hang" else 20.0))
+    sink = ObjectSink.of(
+        f"s3://{bucket}/a", impatient(options, 0.25 if kind == "hang" else PATIENT)
+    )
     proxy.harm(kind)
     for ask in (
         lambda: sink.fetch("k"),
@@ -367,7 +373,7 @@ def test_lasting_faults_are_reported_in_one_line(bucket, options, proxy, kind):
 def test_an_upload_that_fails_leaves_nothing(bucket, options, client, proxy, kind, words):
     patient = ObjectSink.of(f"s3://{bucket}/a", options)
     patient.put("c/0", b"old")
-    waits = (5.0, 0) if kind == "hang" else (10.0, 1)
+    waits = (10.0, 0) if kind == "hang" else (PATIENT, 1)
     sink = ObjectSink.of(f"s3://{bucket}/a", impatient(options, *waits))
     proxy.harm(kind, *words.split())
     upload = sink.upload("c/0", 0)
@@ -381,7 +387,7 @@ def test_an_upload_that_fails_leaves_nothing(bucket, options, client, proxy, kin
 
 
 def test_an_index_in_front_that_fails_leaves_nothing(bucket, options, client, proxy):
-    sink = ObjectSink.of(f"s3://{bucket}/a", impatient(options, 5.0, retries=0))
+    sink = ObjectSink.of(f"s3://{bucket}/a", impatient(options, retries=0))
     upload = sink.upload("c/0", 20)
     upload.append([bytes(3 * PART)])
     proxy.harm("500", "partNumber=2")
@@ -392,14 +398,12 @@ def test_an_index_in_front_that_fails_leaves_nothing(bucket, options, client, pr
 
 
 def test_a_server_that_is_gone_is_asked_once_to_forget(bucket, options, client, proxy):
-    sink = ObjectSink.of(f"s3://{bucket}/a", impatient(options, 2.0, retries=0))
+    sink = ObjectSink.of(f"s3://{bucket}/a", impatient(options, retries=0))
     begun = [sink.upload(f"c/{n}", 0) for n in range(8)]
     for upload in begun:
         upload.append([bytes(PART)])
-    while sum("partNumber" in line for line in proxy.seen) < 8:
-        time.sleep(0.01)
-    time.sleep(0.2)
-    proxy.harm("hang")
+    until(lambda: sum("partNumber" in line for line in proxy.seen) == 8)
+    proxy.harm("drop")
     before = len(proxy.seen)
     for upload in begun:
         upload.discard()
@@ -437,10 +441,11 @@ def test_a_bucket_that_is_not_there(options):
 
 
 def test_a_server_that_is_not_there(bucket, options):
-    nobody = {**impatient(options), "endpoint": f"http://127.0.0.1:{server.free_port()}"}
-    sink = ObjectSink.of(f"s3://{bucket}/a", nobody)
-    with pytest.raises(SinkError, match="a/k: there is no connection to the server, after 1 "):
-        sink.fetch("k")
+    with server.refusing_port() as port:
+        nobody = {**impatient(options), "endpoint": f"http://127.0.0.1:{port}"}
+        sink = ObjectSink.of(f"s3://{bucket}/a", nobody)
+        with pytest.raises(SinkError, match="a/k: there is no connection to the server, after 1 "):
+            sink.fetch("k")
 
 
 @pytest.fixture
@@ -606,7 +611,7 @@ def test_a_lock_that_is_not_renewed_is_taken_over(sink):
     """The writer that slept may not finish what it began."""
     sink, awake = leased(sink), threading.Event()
     slow, lock = sink.upload("c/0", 0), sink.lock()
-    lock._stop.wait = lambda seconds: not awake.wait(60)  # it sleeps, and does not know
+    lock._stop.wait = lambda seconds: not awake.wait(600)  # it sleeps, and does not know
     until(lambda: refuses(lambda: sink.put("k", b""), "the lock was not renewed for "))
     other, taken = leased(sink, 2.2), []
 
@@ -616,8 +621,9 @@ def test_a_lock_that_is_not_renewed_is_taken_over(sink):
         return taken
 
     until(take)
+    taken[0].seconds = 300  # it does not end while the test goes on
     for write in (lambda: slow.finish(b""), lambda: sink.put("k", b""), lambda: sink.delete("k")):
-        with pytest.raises(SinkError, match=r"the lock was not renewed for \d s"):
+        with pytest.raises(SinkError, match=r"the lock was not renewed for \d+ s"):
             write()
     other.put("k", b"2")
     awake.set()
@@ -733,16 +739,30 @@ class Unconditional:
         return getattr(obstore, name)
 
 
+class Held(threading.Event):
+    """An event for which everybody waits until they are let go."""
+
+    go = threading.Event()
+
+    def wait(self, timeout=None):
+        assert self.go.wait(300)
+        return super().wait(0.05)
+
+
 def test_without_conditional_puts_one_of_two_loses_the_lock(sink, monkeypatch):
     """Both begin at the very same time; at its renewal the first sees that it is not the last."""
     real = lease_module.needed
+    monkeypatch.setattr(Held, "go", threading.Event())
+    held = SimpleNamespace(Event=Held, Thread=threading.Thread)
+    monkeypatch.setattr(lease_module, "threading", held)
     without = {"obstore": Unconditional()}
     monkeypatch.setattr(
         lease_module, "needed", lambda name, extra: without.get(name) or real(name, extra)
     )
-    first = leased(sink).lock()
+    first = leased(sink, 300).lock()
     said = json.loads(value(sink, LOCK)) | {"holder": "another"}
     ObjectSink.of(sink.url, sink.options).put(LOCK, json.dumps(said).encode())
+    Held.go.set()
     until(lambda: first._is_lost)
     assert json.loads(value(sink, LOCK))["holder"] == "another"
     first.release()
@@ -866,11 +886,10 @@ def test_streamed_arrays_are_read_by_zarr(any_sink, index_location):
 def test_a_failure_while_streaming_is_raised(bucket, options, client, proxy, kind):
     stack, url = frames(256), f"s3://{bucket}/a"
     sink = ObjectSink.of(url, options)
-    waits = (5.0, 0) if kind == "hang" else (10.0, 1)
+    waits = (10.0, 0) if kind == "hang" else (PATIENT, 1)
     with created(url, impatient(options, *waits)) as writer:
         writer.append(stack[:64])
-        while value(sink, "c/0/0/0") is None:
-            time.sleep(0.02)
+        until(lambda: value(sink, "c/0/0/0") is not None)
         proxy.harm(kind, "PUT", "c/1")
         with pytest.raises(WeftError, match=rf"{url}: writing failed: {url}/c/1/0/0: the server"):
             feed(writer, stack[64:])

@@ -554,7 +554,8 @@ def test_many_processes_write_and_one_is_killed(tmp_path, alone, last):
     writer = create_shards(path, (SIDE, SIDE), "uint32", (16, 16), (128, 128), codecs="zstd")
     workers = started(writer, tmp_path, 3, last)
     end = time.monotonic() + 300
-    while not list(path.rglob(".*.partial")) and time.monotonic() < end:
+    while not list(path.rglob(".*.partial")) and workers[0].poll() is None:
+        assert time.monotonic() < end
         time.sleep(0.0005)
     if not last:
         time.sleep(0.02)

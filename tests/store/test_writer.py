@@ -297,7 +297,7 @@ writer.append(np.ones((2, 8, 8), "u2"))
 writer.close()
 assert (open(sys.argv[1]).read() == np.ones((5, 8, 8))).all()
 """
-    subprocess.run([sys.executable, "-c", code, str(tmp_path / "a")], check=True, timeout=100)
+    subprocess.run([sys.executable, "-c", code, str(tmp_path / "a")], check=True, timeout=600)
 
 
 def test_arguments_that_do_not_go_together_are_refused(tmp_path):

@@ -57,9 +57,9 @@ def files(path):
 
 
 def workers_of(engine):
-    """The processes of the workers."""
+    """The processes of the workers; without one that died a moment ago."""
     if isinstance(engine, Dask):
-        return list(engine.client.run(os.getpid).values())
+        return list(engine.client.run(os.getpid, on_error="ignore").values())
     return engine._ray.get([actor.pid.remote() for actor in engine.actors])
 
 

@@ -1,8 +1,6 @@
 """The conformance suite of engines: each gives what one process gives, and counts the same."""
 
 import contextlib
-import os
-import signal
 import subprocess
 import sys
 import threading
@@ -10,6 +8,7 @@ import time
 
 import numpy as np
 import pytest
+from tests.runtime.cluster.deaths import kill, workers_of
 from tests.runtime.cluster.test_control import random_plans
 from tests.runtime.test_eager import agree
 from tests.runtime.test_programs import planned
@@ -218,18 +217,8 @@ def test_dask_itself_moves_what_is_predicted_and_keeps_nothing():
     sizes = [item for log in logs.values() for each in log for item in each["keys"].items()]
     moved = {key: size for key, size in sizes if "context" not in str(key)}
     arrays = sum(plan.received)
-    assert sum(moved.values()) <= arrays + 300 * len(moved)
-    assert arrays <= sum(moved.values()) or records[0].total.stolen
-
-
-def kill_one(engine):
-    if isinstance(engine, Dask):
-        pid = next(iter(engine.client.run(os.getpid).values()))
-    else:
-        import ray
-
-        pid = ray.get(engine.actors[0].pid.remote())
-    os.kill(pid, signal.SIGKILL)
+    if not records[0].total.stolen:  # on a busy machine one worker may help another
+        assert arrays <= sum(moved.values()) <= arrays + 300 * len(moved)
 
 
 @pytest.mark.slow
@@ -249,7 +238,7 @@ def test_a_worker_that_dies_in_the_middle_changes_nothing(name):
     with ENGINES[name][0]() as engine:
         run(plan, {"x": x}, on=engine)
         for wait in (0.02, 0.15):
-            timer = threading.Timer(wait, kill_one, [engine])
+            timer = threading.Timer(wait, kill, [workers_of(engine)[0]])
             timer.start()
             (found,) = run(plan, {"x": x}, on=engine)
             timer.join()

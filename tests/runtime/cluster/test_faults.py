@@ -13,7 +13,7 @@ from tests.disks import tmpfs
 from tests.runtime.cluster.blur import RADIUS, WEIGHTS, kernel_of, signed
 from tests.runtime.cluster.deaths import MEMORY, Volume, files
 from tests.runtime.cluster.test_engines import operators  # noqa: F401
-from tests.store.server import KEYS, QUICK, free_port
+from tests.store.server import KEYS, QUICK, refusing_port
 
 from weft import Plan, WeftError, ops, propagate, trace
 from weft.lang import Operator
@@ -216,12 +216,13 @@ def test_a_chunk_of_an_input_that_is_corrupt(tmp_path, volume, wanted, threads):
 
 
 def test_a_store_that_cannot_be_reached(volume, threads):
-    quick = {**KEYS, **QUICK, "endpoint": f"http://127.0.0.1:{free_port()}", "allow_http": True}
     blur, mean = volume.plan.graph.outputs
-    outputs = {
-        blur: Output("s3://nowhere/blur", (5, 10, 10), (5, 10, 20), options=quick),
-        mean: volume.folder / "no mean",
-    }
-    with pytest.raises(WeftError, match=r"s3://nowhere/blur/\S+: there is no connection"):
-        run_on(threads, volume.plan, volume.inputs, outputs, memory=MEMORY)
+    with refusing_port() as port:
+        quick = {**KEYS, **QUICK, "endpoint": f"http://127.0.0.1:{port}", "allow_http": True}
+        outputs = {
+            blur: Output("s3://nowhere/blur", (5, 10, 10), (5, 10, 20), options=quick),
+            mean: volume.folder / "no mean",
+        }
+        with pytest.raises(WeftError, match=r"s3://nowhere/blur/\S+: there is no connection"):
+            run_on(threads, volume.plan, volume.inputs, outputs, memory=MEMORY)
     assert not (volume.folder / "no mean" / "zarr.json").exists()

@@ -2,16 +2,17 @@
 
 import json
 import os
+import random
+import socket
 import subprocess
 import sys
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 
 import numpy as np
 import pytest
 import zarr
 from tests.runtime.cluster.deaths import await_end, below, files, kill
-from tests.store.server import free_port
 
 from weft import Plan, propagate, trace
 from weft.lang import OPERATORS, Operator
@@ -20,12 +21,15 @@ from weft.runtime.cluster import Output, Threads, run_on
 
 CELLS = 20
 LIBRARIES = {"ray": "ray", "dask": "distributed"}
-MODULE = """
+MODULE = f"""
 import os, time
 from weft.lang import OPERATORS, Operator
 
 def kernel(block, x):
-    time.sleep(float(os.environ.get("SLOW", "0")))
+    # Each of two workers has {CELLS // 2} cells. The first four are not slow: most are left to do
+    # when some are complete, however long it takes until that is seen.
+    is_slow = block.box.start[0] // 4 % {CELLS // 2} >= 4
+    time.sleep(float(os.environ.get("SLOW", "0")) * (5 if is_slow else 1))
     return x * 2
 
 if "slowly" not in OPERATORS:
@@ -88,6 +92,20 @@ def await_shards(folder, count, process, seconds=600):
         time.sleep(0.02)
 
 
+def spare_port():
+    """A port for a scheduler and its successor: none that the system gives to anybody meanwhile."""
+    ports = range(20_000, 32_000)  # those of the system's own choice begin at 32,768
+    for port in random.SystemRandom().sample(ports, 100):
+        with suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return port
+    raise AssertionError("there is no free port")
+
+
+def workers_among(processes):
+    """Those of the processes of a cluster that run tasks; Ray's agents take a minute to end."""
+    return [pid for pid, what in processes.items() if not what.endswith("Agent")]
+
+
 class DaskCluster:
     """A scheduler and its workers, in processes of their own."""
 
@@ -127,9 +145,8 @@ def test_a_client_that_is_killed(job, tmp_path, name):
     there = below(process.pid)
     kill(process.pid)
     process.communicate()
-    workers = [p for p, what in there.items() if not what.endswith("Agent")]  # they take a minute
-    assert workers
-    assert await_end(workers) == set()
+    assert workers_among(there)
+    assert await_end(workers_among(there)) == set()
     refused = weft(tmp_path, *job, "--on", name)
     assert "plan.run holds an unfinished run" in refused.communicate()[1]
     finish(tmp_path, name)
@@ -160,20 +177,22 @@ def finish(folder, on):
 def test_a_cluster_that_is_killed(job, tmp_path, name):
     pytest.importorskip(LIBRARIES[name])
     with ExitStack() as stack:
-        on, port = name, free_port()
+        on, port = name, spare_port()
         if name == "dask":
             cluster = stack.enter_context(DaskCluster(tmp_path, port, slow=0.5))
             on = cluster.address
         process = weft(tmp_path, *job, "--on", on, slow=1.5)
         await_shards(tmp_path, 3, process)
+        there = below(process.pid)
         if name == "dask":
             kill(cluster.parts[0].pid)
         else:
-            for pid, what in below(process.pid).items():
+            for pid, what in there.items():
                 if any(word in what for word in ("gcs_server", "raylet/raylet")):
                     kill(pid)
         _, err = process.communicate(timeout=600)
         assert process.returncode == 2, err
+        assert await_end(workers_among(there)) == set()  # they may have been at work still
     lines = [line for line in err.splitlines() if line.startswith(("weft", "hint"))]
     where = f" at {on}" if name == "dask" else ""
     cluster_name = {"ray": "Ray", "dask": "Dask"}[name]

@@ -261,7 +261,7 @@ def _compile(source: bytes, library: Path) -> None:
         code, made = Path(folder) / "native.c", Path(folder) / "native.so"
         code.write_bytes(source)
         command = [*_compiler(), *FLAGS, "-o", str(made), str(code)]
-        subprocess.run(command, check=True, capture_output=True, timeout=60)
+        subprocess.run(command, check=True, capture_output=True, timeout=300)
         made.replace(library)
 
 

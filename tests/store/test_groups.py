@@ -172,12 +172,15 @@ def test_arrays_of_others_are_not_continued(tmp_path):
 def test_places_without_an_array_say_what_is_there(tmp_path):
     """Nothing, a file, a zip store, or a folder of other things."""
     (tmp_path / "text").write_text("no array")
+    (tmp_path / "torn.zip").write_bytes(b"PK\x03\x04 cut off")
     with ZipFile(tmp_path / "a.zip", "w") as file:
         file.writestr("zarr.json", "{}")
     for name, message in [
         ("gone", "gone: the folder does not exist"),
         ("text", "text: it is a file, not a folder"),
-        ("a.zip", "a.zip: it is a file, not a folder\nhint: zip stores are not read: unpack it"),
+        ("a.zip", "a.zip: zarr.json is not of Zarr v3: zarr_format is None"),
+        ("a.zip/b", "a.zip/b: it has no zarr.json"),
+        ("torn.zip", "torn.zip: it is a zip archive without its directory"),
         ("", "it has no zarr.json (Zarr v3), .zarray or .zgroup (Zarr v2)"),
     ]:
         with pytest.raises(WeftError, match=re.escape(message)):

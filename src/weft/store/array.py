@@ -21,16 +21,17 @@ from weft.errors import WeftError
 from weft.space import ZRange
 from weft.store.chunk_layout import ChunkLayout
 from weft.store.dtypes import numpy_dtype
-from weft.store.files import Folder
+from weft.store.files import Folder, file_identity
 from weft.store.frames import FrameTable
 from weft.store.hierarchy import load_metadata
 from weft.store.metadata import Metadata
 from weft.store.read import BoxReader, ChunkFormat, Result, read_memory
 from weft.store.selection import Gather, Selection
-from weft.store.shard import ShardError, ShardIndexCache, file_identity
+from weft.store.shard import ShardError, ShardIndexCache
 from weft.store.sink import Sink
 from weft.store.verify import IntegrityError, Verification, Verifier
 from weft.store.view import LazyArray
+from weft.store.zip_archive import ZipArchive
 from weft.values import Point
 
 MAX_OPEN = 64
@@ -308,10 +309,14 @@ class Array(StoredArray, LazyArray):
         Its shards would be missing, and read as fill value, or hold elements of another kind. A
         file is compared when it has changed; a server is asked only where nothing is found.
         """
-        if not isinstance(self.sink, Folder):
+        if isinstance(self.sink, Folder):
+            file = f"{self.sink.path}/{self._file}"
+        elif isinstance(self.sink, ZipArchive):
+            file = os.fspath(self.sink.path)
+        else:
             return
         try:
-            identity = file_identity(os.stat(f"{self.sink.path}/{self._file}"))
+            identity = file_identity(os.stat(file))
         except OSError:
             raise self._gone() from None
         if identity != self._checked:

@@ -498,6 +498,11 @@ class Folder:
         return replace(self, path=self.path / name, url=str(PurePath(self.url, name)), held=None)
 
 
+def file_identity(status: os.stat_result) -> tuple[int, ...]:
+    """Return what tells a file from another, or from itself before it was written again."""
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
+
+
 def _entries(folder: str, key: str) -> Iterator[StoreEntry]:
     """Yield everything below a folder, in the order of names; the folder if it is empty."""
     with os.scandir(folder) as listed:

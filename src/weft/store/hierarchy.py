@@ -24,6 +24,7 @@ from weft.store.metadata import (
     no_node,
 )
 from weft.store.sink import AccessDeniedError, Fetched, Sink, Url
+from weft.store.zip_archive import ZipArchive, split_archive
 
 _OME_KINDS = {
     "multiscales": "image",
@@ -68,7 +69,9 @@ def sink_of(
             hint=f"a path is {parts.netloc}{parts.path}, or file:///… from the root on",
         )
     if parts.scheme in ("", "file"):
-        return Folder(Path(unquote(parts.path) if parts.scheme == "file" else text), fsync)
+        path = Path(unquote(parts.path) if parts.scheme == "file" else text)
+        archive = split_archive(path)
+        return Folder(path, fsync) if archive is None else ZipArchive(*archive, str(path))
     objects: Any = import_module("weft.store.objects.sink")  # needs obstore
     sink: Sink = objects.ObjectSink.of(text, options or {})
     return sink

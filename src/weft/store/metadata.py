@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from math import isqrt, prod
 from operator import index
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
-from zipfile import is_zipfile
 
 import numpy as np
 
@@ -37,6 +36,7 @@ from weft.store.dtypes import (
 from weft.store.files import Folder
 from weft.store.filters import ARRAY_FILTERS, READ_ONLY, Filter, Reorder, VlenText, read_filter
 from weft.store.json_data import as_attributes
+from weft.store.zip_archive import ZipArchive, is_torn_archive
 from weft.values import FrozenMap, Point, check_list, freeze
 
 if TYPE_CHECKING:
@@ -307,10 +307,11 @@ def no_node(sink: Sink, kind: str) -> WeftError:
     why, hint = "it has no zarr.json (Zarr v3), .zarray or .zgroup (Zarr v2)", None
     if isinstance(sink, Folder) and sink.path.is_file():
         why = "it is a file, not a folder"
-        hint = "zip stores are not read: unpack it" if is_zipfile(sink.path) else None
+        if is_torn_archive(sink.path):
+            why = "it is a zip archive without its directory, which is written when it is closed"
     elif isinstance(sink, Folder) and not sink.path.exists():
         why = "the folder does not exist"
-    elif isinstance(sink, Folder) and (names := sink.folders()):
+    elif isinstance(sink, Folder | ZipArchive) and (names := sink.folders()):
         more = f", … ({len(names)} in all)" if len(names) > 5 else ""
         hint = f"its folders are {', '.join(names[:5])}{more}"
     return WeftError(f"there is no Zarr {kind} at {sink.url}: {why}", hint=hint)

@@ -18,7 +18,7 @@ from weft.errors import WeftError
 from weft.store.chunk_layout import ChunkLayout
 from weft.store.codecs import EncodedChunks, checksum
 from weft.store.dtypes import Bytes
-from weft.store.files import Folder
+from weft.store.files import Folder, file_identity
 from weft.store.metadata import Metadata
 from weft.store.sink import Fetched, Sink
 from weft.store.threads import for_each, scratch
@@ -249,11 +249,6 @@ class FileShard:
 
 def _too_short(size: int, wanted: int) -> ShardError:
     return ShardError(f"it has {size} B, and bytes up to {wanted} are needed")
-
-
-def file_identity(status: os.stat_result) -> tuple[int, ...]:
-    """Return what tells a file from another, or from itself before it was written again."""
-    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
 class ObjectSource:

@@ -101,8 +101,9 @@ def test_an_archive_that_is_replaced(tmp_path, folder):
         array.read()
 
 
-def test_a_forked_process_reads_at_the_same_time(tmp_path, folder):
-    path = zipped(folder, tmp_path / "f.zip", ZIP_DEFLATED)
+def test_a_forked_process_reads_at_the_same_time(tmp_path):
+    fill(zarr.create_group(tmp_path / "f"))
+    path = zipped(tmp_path / "f", tmp_path / "f.zip", ZIP_DEFLATED)
     script = [sys.executable, "-W", "ignore", "-c", FORKED, str(path / "s/a")]
     assert subprocess.run(script, check=False, timeout=300).returncode == 0
 

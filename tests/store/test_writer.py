@@ -16,7 +16,7 @@ from tests.store.cases import Case
 from tests.trials import trials
 
 from weft import WeftError
-from weft.store import Blosc, Crc32c, Gzip, Zstd, create
+from weft.store import Blosc, Crc32c, Gzip, Zstd, create, create_image
 from weft.store import open as open_store
 from weft.store.assembler import ChunkBatch, ShardAssembler
 from weft.store.chunk_layout import FrameLayout
@@ -220,6 +220,39 @@ def test_blocks_that_would_lose_something_are_refused(tmp_path):
         writer.append(np.ma.MaskedArray(np.ones((4, 6), "uint8")))
         assert repr(writer) == f"<Writer of {tmp_path / 'a'}: uint8 2x4x6, open>"
     assert open_store(tmp_path / "a").read().sum() == 4 * 3 + 20 + 24
+
+
+class Lender:
+    """An array that only DLPack can read."""
+
+    def __init__(self, values):
+        self._values = values
+
+    def __dlpack__(self, **options):
+        return self._values.__dlpack__(**options)
+
+    def __dlpack_device__(self):
+        return self._values.__dlpack_device__()
+
+
+def test_what_is_no_array_is_refused_and_dlpack_is_read(tmp_path):
+    data = frames(1, 8, 8)[0]
+    with create(tmp_path / "a", (None, 8, 8), "uint16", (2, 4, 4)) as writer:
+        for block in ((data for _ in range(3)), object(), [[1, 2], [3]]):
+            with pytest.raises(WeftError, match="cannot be read as an array"):
+                writer.append(block)
+        writer.append(Lender(data.T))
+    assert np.array_equal(open_store(tmp_path / "a").read()[0], data.T)
+
+
+def test_images_refuse_what_they_would_lose(tmp_path):
+    image = {"shape": (None, 8, 8), "dtype": "uint16", "chunks": (1, 4, 4), "axes": "tyx"}
+    with create_image(tmp_path / "a", **image, levels=2) as writer:
+        with pytest.raises(WeftError, match="which elements are masked"):
+            writer.append(np.ma.MaskedArray(frames(1, 8, 8)[0], mask=np.eye(8)))
+        with pytest.raises(WeftError, match="cannot be read as an array"):
+            writer.append([[1, 2], [3]])
+        assert writer.frames == 0
 
 
 def test_numbers_one_by_one(tmp_path):

@@ -288,6 +288,11 @@ class ShardAssembler:
     def _metadata_text(self, metadata: Metadata, elements: int) -> str:
         return self.layout.grown_metadata(metadata, elements, self._min_rows).to_json()
 
+    def forget(self, frame: int) -> None:
+        """Forget the metadata of a frame, and of those after it, that were not appended."""
+        with self._metadata_lock:
+            self.log.forget(frame)
+
     def change_attributes(self, change: Change) -> None:
         """Change the attributes of the array with one atomic write."""
         with self._metadata_lock:

@@ -138,6 +138,15 @@ class FrameLog:
         """Note the line of a frame, to be stored before the frame is promised."""
         self._waiting.append((frame, line))
 
+    def forget(self, frame: int) -> None:
+        """Forget the lines of a frame and of those after it, which were not appended."""
+        waiting = [_parse_record(json.loads(line)) for _, line in self._waiting]
+        self._waiting = deque((each.frame, each.line()) for each in _before(frame, waiting))
+        last = [_parse_record(json.loads(line)) for line in self._last[-1:]]
+        if _before(frame, last) != last:  # dropped frames, of which some are stored
+            self._last[-1:] = [each.line() for each in _before(frame, last)]
+            self._is_stale = True
+
     def store(self, frames: int) -> int:
         """Store the lines of the first frames; return the number of segments."""
         while self._waiting and self._waiting[0][0] < frames:
@@ -168,11 +177,7 @@ class FrameLog:
         if not segments:
             return
         records = read_segment(self.sink, segments - 1)
-        kept = [
-            record._replace(dropped=min(record.dropped, frames - record.frame))
-            for record in records
-            if record.frame < frames
-        ]
+        kept = _before(frames, records)
         self._last = [record.line() for record in kept]
         self._size = sum(map(len, self._last))
         self._is_stale = kept != records
@@ -186,6 +191,15 @@ class FrameLog:
         while is_segment(self.sink, segments):
             self.sink.delete(segment_key(segments))
             segments += 1
+
+
+def _before(frame: int, records: Sequence[FrameRecord]) -> list[FrameRecord]:
+    """Return the records of the frames before one; dropped frames that go past it are cut."""
+    return [
+        record._replace(dropped=min(record.dropped, frame - record.frame))
+        for record in records
+        if record.frame < frame
+    ]
 
 
 def segment_key(number: int) -> str:

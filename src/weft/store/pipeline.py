@@ -31,7 +31,7 @@ from weft.store.encoder import ChunkEncoder, CodecChoice
 from weft.store.files import Folder
 from weft.store.metrics import Clock
 from weft.store.scatter import Block, Scatter, Tiles
-from weft.store.threads import CORES, Workers, is_worker
+from weft.store.threads import CORES, Workers, is_worker, uninterrupted
 from weft.values import Point
 
 POOL_BYTES = 1 << 25 if CORES <= 8 else 1 << 26
@@ -111,6 +111,10 @@ class Pipeline(ABC):
     @abstractmethod
     def put(self, slab: Slab, values: Any) -> None:
         """Take the next elements of an epoch; may wait for a free buffer."""
+
+    def forget(self, done: int) -> bool:
+        """Forget elements of an epoch that were put after `done` ones; False if it cannot."""
+        return False
 
     def keep(self) -> None:  # noqa: B027 - nothing to do where elements are copied
         """Keep using blocks that were put: their owner changes none of them before `release`."""
@@ -235,9 +239,13 @@ class CpuPipeline(Pipeline):
         """Rows of blocks that may be in memory, one block for each band."""
         self._rows = 0
         """Rows of blocks that are in memory."""
+        self._may_add = False
+        """Whether one of these rows is not allocated yet."""
         BUFFERS.open()
         self._tiles: Tiles | None = None
         """The tiles that are being filled."""
+        self._epoch: Point = ()
+        """The epoch of the elements that were put last; none if they do not count."""
         self._batches: deque[Batch] = deque()
         """Batches that no thread has begun."""
         self._running = 0
@@ -293,16 +301,26 @@ class CpuPipeline(Pipeline):
 
     def asarray(self, block: Any) -> Values:
         """Return a block in the memory of the host."""
+        if hasattr(block, "__dlpack__") and not hasattr(block, "__array__"):
+            return np.from_dlpack(block)
         return np.asarray(block)
 
     def put(self, slab: Slab, values: Values) -> None:
         """Scatter the next elements of an epoch."""
+        axis = self.layout.buffered_axis
+        self._epoch = (*slab.start[:axis], slab.start[axis] // self.layout.ordered_chunks[axis])
         for row, part, some in self.scatter.rows(slab, values):
             tiles = self._tiles_with(row)
             if tiles is None:
                 return
             with self.clock.stage("scatter", some.nbytes):
                 self.scatter.put(tiles, part, some)
+
+    def forget(self, done: int) -> bool:
+        """Put the next elements in their place."""
+        if not done or self.layout.epoch_end(done - 1) == done:
+            self._epoch = ()  # the tiles, if there are some, are for the next one
+        return True
 
     def skip_epoch(self, done: int) -> bool:
         """Pass on the slots of an epoch without chunks."""
@@ -321,37 +339,49 @@ class CpuPipeline(Pipeline):
 
     def settle(self) -> None:
         """Wait until all full epochs are written, on all threads."""
+        uninterrupted(self._hurry)
+        super().settle()
+
+    def _hurry(self) -> None:
+        """Start all threads that have something to do."""
         with self._turn:
             self._is_behind = True
             more = self._more_threads()
         self._start_threads(more)
-        super().settle()
 
     def _tiles_with(self, row: int) -> Tiles | None:
         """Return the tiles that are being filled, with blocks for a row; None after a failure."""
         tiles = self._tiles = self._tiles or self.scatter.tiles()
         while len(tiles.blocks[0]) <= row:
-            blocks = self._take_blocks()
-            if blocks is None:
+            if not self._wait_for_blocks():
                 return None
-            self.scatter.add(tiles, blocks)
+            uninterrupted(self._add_blocks, tiles)
         return tiles
 
-    def _take_blocks(self) -> Sequence[Block] | None:
-        """Wait for a block for each band; None after a failure."""
-        begin, count = time.perf_counter(), self.scatter.bands
+    def _wait_for_blocks(self) -> bool:
+        """Wait until there is a block for each band, or may be; False after a failure."""
+        begin = time.perf_counter()
         with self._turn:
-            while len(self._free) < count and not self._may_allocate() and self.error is None:
-                self._wait()
-            found = self._free[-count:]
-            if len(found) == count:
-                del self._free[-count:]
+            while len(self._free) < self.scatter.bands and not self._may_add:
+                if self.error is not None:
+                    return False
+                if not uninterrupted(self._may_allocate):
+                    self._wait()
         waited = time.perf_counter() - begin
         self.clock.waited += waited
         self._is_behind = waited > SHORT
-        if len(found) == count:
-            return found
-        return self.scatter.blocks() if self.error is None else None
+        return True
+
+    def _add_blocks(self, tiles: Tiles) -> None:
+        """Add blocks to tiles: free ones, or new ones that are counted already."""
+        count = self.scatter.bands
+        with self._turn:
+            found: Sequence[Block] = self._free[-count:]
+            if len(found) == count:
+                del self._free[-count:]
+            else:
+                found, self._may_add = (), False
+        self.scatter.add(tiles, found or self.scatter.blocks())
 
     def _may_allocate(self) -> bool:
         """Count another row of blocks, if there may be one; the caller holds the condition."""
@@ -361,6 +391,7 @@ class CpuPipeline(Pipeline):
         if not BUFFERS.take(row, self._rows * row, self.scatter.nbytes):
             return False
         self._rows += 1
+        self._may_add = True
         return True
 
     def _wait(self) -> None:
@@ -400,8 +431,13 @@ class CpuPipeline(Pipeline):
         }
 
     def _cleared_tiles(self, done: int) -> Tiles | None:
-        """Return the tiles that are being filled, with the fill value after the last element."""
-        tiles = self._tiles and self._tiles_with(self.scatter.pieces - 1)
+        """Return the tiles that are being filled, with the fill value after the last element.
+
+        None if there are none: those of a later epoch are left by a frame that was interrupted.
+        """
+        if self._tiles is None or self.layout.epoch_of(done - 1)[0] != self._epoch:
+            return None
+        tiles = self._tiles_with(self.scatter.pieces - 1)
         if tiles is not None:
             self.scatter.clear(tiles, done)
         return tiles

@@ -26,6 +26,7 @@ from weft.store.metadata import Metadata
 from weft.store.metrics import CPU_STAGES, GPU_STAGES, Clock, Metrics
 from weft.store.pipeline import Values, create_pipeline
 from weft.store.sink import Lock, Sink, SinkError
+from weft.store.threads import uninterrupted
 from weft.values import Point, as_count
 
 
@@ -186,7 +187,29 @@ class Writer(AutoClosed):
         with self._turn:
             values, level = self.check_frames(block)
             texts = self.check_metadata(metadata, values)
-            self.append_checked(values, level, texts, is_kept=is_kept)
+            try:
+                self.append_checked(values, level, texts, is_kept=is_kept)
+            except BaseException:
+                self._keep_whole_frames()
+                raise
+
+    def _keep_whole_frames(self) -> None:
+        """Forget a frame that was taken in part, after an interrupt (Ctrl-C) or an error.
+
+        Another one may take its place, unless a part was passed on: nothing more is taken then.
+        """
+        size = self.layout.frame_size
+        if not size or not self.is_open or self._pipeline.error is not None:
+            return
+        if self._done and self.layout.epoch_end(self._done - 1) == self._done:
+            self._end_epoch()  # unless it is already
+        whole = self._done // size * size
+        is_passed_on = whole < self._done and self.layout.epoch_end(whole) <= self._done
+        if is_passed_on or not self._pipeline.forget(whole):
+            self.retract(whole)
+        else:
+            self._done = whole
+        self._assembler.forget(whole // size)
 
     def copy_metadata(self, table: FrameTable) -> None:
         """Note the metadata of the frames of an array that is copied, before the first of them."""
@@ -203,7 +226,12 @@ class Writer(AutoClosed):
         """
         self._check()
         with self._turn:
-            self._skip(self.check_skip(frames))
+            count = self.check_skip(frames)
+            try:
+                self._skip(count)
+            except BaseException:
+                self._keep_whole_frames()
+                raise
 
     def _skip(self, count: int) -> None:
         size = self.layout.frame_size
@@ -214,13 +242,18 @@ class Writer(AutoClosed):
         stop, fill = self._done + count * size, np.asarray(self.metadata.fill, self.dtype)
         while self._done < stop:
             end = min(stop, self.layout.epoch_end(self._done))
-            if self._is_epoch(self._done, end) and self._pipeline.skip_epoch(end):
-                self._done = end
+            if self._is_epoch(self._done, end) and uninterrupted(self._skip_epoch, end):
                 self._check()
                 continue
             # An epoch may end inside of a frame, where rows of chunks are buffered.
             whole = max(1, (end - self._done) // size)
             self.append_checked(np.broadcast_to(fill, (whole, *self.frame)), self._frame_level)
+
+    def _skip_epoch(self, end: int) -> bool:
+        """Skip a whole epoch, if the pipeline can."""
+        is_skipped = self._pipeline.skip_epoch(end)
+        self._done = end if is_skipped else self._done
+        return is_skipped
 
     def check_skip(self, frames: int) -> int:
         """Return the number of frames to skip; refuse one that does not fit here."""
@@ -296,7 +329,11 @@ class Writer(AutoClosed):
         self._clock.count_append(time.perf_counter() - begin)
 
     def _end_epoch(self) -> None:
-        """Pass on a full epoch; one that is interrupted here would be counted, and not written."""
+        """Pass on the epoch that is being filled; an interrupt waits."""
+        uninterrupted(self._pass_on)
+
+    def _pass_on(self) -> None:
+        """Pass on the epoch that is being filled; if that fails, it is counted, and not written."""
         try:
             self._pipeline.end_epoch(self._done)
         except BaseException as error:
@@ -309,7 +346,8 @@ class Writer(AutoClosed):
 
     def to_device(self, block: Any) -> tuple[Any, bool]:
         """Return a block as an array on the writer's device, and whether it is a copy."""
-        return self._pipeline.to_device(block)
+        found: tuple[Any, bool] = self._as_array(block, self._pipeline.to_device)
+        return found
 
     def flush(self) -> None:
         """Wait until all that was appended is written, and make every whole frame visible.
@@ -501,16 +539,27 @@ class Writer(AutoClosed):
 
     def _check_open(self, block: Any) -> Values:
         self._check()
+        values: Values = self._as_array(block, self._pipeline.asarray)
+        if values.dtype == object:
+            raise WeftError(
+                f"{type(block).__name__} cannot be read as an array of numbers",
+                hint="append an array, or one frame at a time",
+            )
+        return values
+
+    def _as_array(self, block: Any, read: Callable[[Any], Any]) -> Any:
+        """Read a block as an array; refuse what is none, and what would lose something."""
         if np.ma.is_masked(block):
             raise WeftError(
                 f"{self.sink.url} cannot store which elements are masked",
                 hint="append block.filled(value)",
             )
         try:
-            values: Values = self._pipeline.asarray(block)
-        except TypeError as error:
+            return read(block)
+        except (TypeError, ValueError, RuntimeError, BufferError) as error:
+            if isinstance(error, WeftError):
+                raise
             raise WeftError(f"{type(block).__name__} cannot be read as an array: {error}") from None
-        return values
 
     def _check_fit(self, block: Values, level: int) -> Values:
         """Return a block as it is stored; refuse another dtype, and one that does not fit here."""
@@ -569,7 +618,10 @@ class Writer(AutoClosed):
         if not self.is_open:
             raise WeftError(f"{self.sink.url} is closed: nothing can be appended")
         if self._limit is not None:
-            raise WeftError(f"{self.sink.url}: appending was given up: nothing can be appended")
+            raise WeftError(
+                f"{self.sink.url}: appending was given up: nothing can be appended",
+                hint="close it, and continue with open(url, mode='a')",
+            )
         if self._pipeline.error is not None:
             raise self._failure() from self._pipeline.error
 

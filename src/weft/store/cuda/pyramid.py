@@ -199,6 +199,9 @@ class DevicePyramid:
         self._stream = self.cp.cuda.Stream(non_blocking=True, priority=URGENT)
         self._reading: deque[tuple[Any, Any]] = deque()
         """Blocks that are being reduced, and the events at which that ends."""
+        self._failed: BaseException | None = None
+        self.position = 0
+        """Not counted: what was interrupted is not appended again."""
         name, _ = as_dtype(dtype)
         self._levels: list[DeviceLevel] = []
         inner = tuple(n or 0 for n in shape[1:])
@@ -231,7 +234,17 @@ class DevicePyramid:
                     coarser.push(rows)
 
     def check(self) -> None:
-        """Do nothing: errors are raised at once."""
+        """Refuse more after an interrupt; other errors are raised at once."""
+        if self._failed is not None:
+            raise WeftError(f"a coarser level failed: {self._failed!r}") from self._failed
+
+    def catch_up(self, block: Any, position: int, count: int) -> None:
+        """Refuse to go on after an interrupt: how much of a block was read is not known."""
+        raise WeftError("coarser levels were interrupted on the device")
+
+    def fail(self, error: BaseException) -> None:
+        """Reduce no more: elements of the finest level did not come."""
+        self._failed = error
 
     def drain(self) -> None:
         """Append all rows of full windows."""
@@ -240,6 +253,8 @@ class DevicePyramid:
 
     def close(self) -> None:
         """Reduce the remaining elements, windows that are not full too."""
+        if self._failed is not None:
+            return
         with self._stream:
             for level in self._levels:
                 self._append_rows(is_all=True)

@@ -6,7 +6,7 @@ import dataclasses
 import json
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from importlib import import_module
@@ -300,9 +300,17 @@ class ImageWriter(AutoClosed):
         left = finest.check_skip(frames)
         if self._pyramid is not None:
             self._pyramid.check()
-        finest.skip(left)
         if self._pyramid is None:
+            finest.skip(left)
             return
+        fill = np.asarray(finest.metadata.fill, finest.dtype)
+        with self._together(np.broadcast_to(fill, left * prod(finest.frame))):
+            finest.skip(left)
+            self._skip_levels(left)
+
+    def _skip_levels(self, left: int) -> None:
+        """Append frames of fill value to the coarser levels."""
+        finest = self.levels[0]
         while left:
             count = min(left, max(1, MAX_FILL // max(1, prod(finest.frame))))
             fill = np.full((count, *finest.frame), finest.metadata.fill, finest.dtype)
@@ -326,9 +334,25 @@ class ImageWriter(AutoClosed):
                 return
             self._pyramid.check()
             values, is_own = self.levels[0].to_device(block)
-            append(values, is_kept=True)
-            self._pyramid.append(values, is_own=is_own)
+            with self._together(values):
+                append(values, is_kept=True)
+                self._pyramid.append(values, is_own=is_own)
             self.levels[0].release()
+
+    @contextmanager
+    def _together(self, values: Any) -> Iterator[None]:
+        """Append values to all levels, even if that is interrupted in between (Ctrl-C)."""
+        before, position = self.levels[0].elements, self._pyramid.position
+        try:
+            yield
+        except BaseException as error:
+            count = self.levels[0].elements - before
+            try:
+                if count:
+                    self._pyramid.catch_up(values, position, count)
+            except BaseException:
+                self._pyramid.fail(error)
+            raise
 
     def flush(self) -> None:
         """Wait until all frames and full windows are written, and make them visible."""

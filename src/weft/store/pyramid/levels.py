@@ -21,6 +21,7 @@ from weft.store.buffers import BUFFERS as SHARED
 from weft.store.buffers import MemoryUse
 from weft.store.dtypes import as_dtype
 from weft.store.pyramid.reduce import Reducer
+from weft.store.threads import uninterrupted
 from weft.store.writer import Writer
 
 Numbers: TypeAlias = np.ndarray[Any, Any]
@@ -97,18 +98,32 @@ class Pyramid:
             np.copyto(buffer[begin : begin + part.size].reshape(part.shape), part)
             self._at += part.size
             if self._at - self._start == self._limit():
-                self._queue_buffer()
+                uninterrupted(self._queue_buffer)
+
+    @property
+    def position(self) -> int:
+        """The number of elements that came, those of an image that is continued included."""
+        return self._at
+
+    def catch_up(self, block: Numbers, position: int, count: int) -> None:
+        """Append the rest of the first `count` elements of a block, after an interrupt.
+
+        The block began at `position`.
+        """
+        if self._at - self._start == self._limit():
+            uninterrupted(self._queue_buffer)
+        self.append(block.reshape(-1)[self._at - position : count])
 
     def drain(self) -> None:
         """Wait until all full windows are appended to their levels."""
-        self._queue_buffer()
+        uninterrupted(self._queue_buffer)
         with self._turn:
             self._turn.wait_for(lambda: not self._is_running)
         self.check()
 
     def close(self) -> None:
         """Reduce the remaining elements, windows that are not full too."""
-        self._queue_buffer()
+        uninterrupted(self._queue_buffer)
         with self._turn:
             self._turn.wait_for(lambda: not self._is_running)
             if self._buffer is not None:
@@ -125,9 +140,14 @@ class Pyramid:
         if self._failed is not None:
             self._is_reported = True
             raise WeftError(
-                f"a coarser level failed: {self._failed}",
-                hint="the finest level has all frames that were appended",
+                f"a coarser level failed: {str(self._failed) or repr(self._failed)}",
+                hint="the finest level has all frames that were appended; opening the image with "
+                "mode='a' computes the others again",
             ) from self._failed
+
+    def fail(self, error: BaseException) -> None:
+        """Reduce no more: elements of the finest level did not come, as the caller knows."""
+        self._failed, self._is_reported = self._failed or error, True
 
     @property
     def waiting(self) -> int:

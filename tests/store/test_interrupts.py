@@ -88,6 +88,11 @@ ARRAYS = [
 ]
 
 
+@pytest.fixture(autouse=True)
+def _epochs_are_large(monkeypatch):
+    monkeypatch.setattr("weft.store.pipeline.MIN_TOGETHER", 0)
+
+
 @pytest.mark.random
 @pytest.mark.parametrize("number", range(3))
 def test_an_array_has_the_frames_that_were_counted(tmp_path, monkeypatch, number):

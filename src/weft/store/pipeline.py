@@ -17,7 +17,7 @@ from functools import partial
 from importlib import import_module
 from itertools import chain, islice
 from math import ceil, prod
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -57,7 +57,14 @@ SHORT = 1e-3
 MANY_TILES = 32
 """Tiles of an epoch from which codecs are tuned for each epoch, and not for a row of shards."""
 
+MIN_TOGETHER = 1 << 19
+"""Bytes of an epoch from which it pays to let interrupts wait: that takes some microseconds."""
+
+MAX_LOST = 5.0
+"""Seconds to wait for threads that an interrupt may have kept from being started."""
+
 Values: TypeAlias = np.ndarray[Any, Any]
+T = TypeVar("T")
 
 
 class Pipeline(ABC):
@@ -115,6 +122,10 @@ class Pipeline(ABC):
     def forget(self, done: int) -> bool:
         """Forget elements of an epoch that were put after `done` ones; False if it cannot."""
         return False
+
+    def together(self, work: Callable[..., T], *arguments: Any) -> T:
+        """Call a function; an interrupt waits for its end, where an epoch is worth that time."""
+        return work(*arguments)
 
     def keep(self) -> None:  # noqa: B027 - nothing to do where elements are copied
         """Keep using blocks that were put: their owner changes none of them before `release`."""
@@ -316,6 +327,12 @@ class CpuPipeline(Pipeline):
             with self.clock.stage("scatter", some.nbytes):
                 self.scatter.put(tiles, part, some)
 
+    def together(self, work: Callable[..., T], *arguments: Any) -> T:
+        """Call a function; an interrupt waits for its end, unless epochs are small."""
+        if self.scatter.nbytes < MIN_TOGETHER:
+            return work(*arguments)
+        return uninterrupted(work, *arguments)
+
     def forget(self, done: int) -> bool:
         """Put the next elements in their place."""
         if not done or self.layout.epoch_end(done - 1) == done:
@@ -355,7 +372,7 @@ class CpuPipeline(Pipeline):
         while len(tiles.blocks[0]) <= row:
             if not self._wait_for_blocks():
                 return None
-            uninterrupted(self._add_blocks, tiles)
+            self.together(self._add_blocks, tiles)
         return tiles
 
     def _wait_for_blocks(self) -> bool:
@@ -365,7 +382,7 @@ class CpuPipeline(Pipeline):
             while len(self._free) < self.scatter.bands and not self._may_add:
                 if self.error is not None:
                     return False
-                if not uninterrupted(self._may_allocate):
+                if not self.together(self._may_allocate):
                     self._wait()
         waited = time.perf_counter() - begin
         self.clock.waited += waited
@@ -616,8 +633,9 @@ class CpuPipeline(Pipeline):
         self._publisher.stop()
         with self._turn:
             self._batches.clear()
-            while self._running:
-                self._turn.wait()
+            is_interrupted = self.error is not None and not isinstance(self.error, Exception)
+            while self._running and self._turn.wait(MAX_LOST if is_interrupted else None):
+                pass
             BUFFERS.give_back(self._rows * self.scatter.row_nbytes)
             self._rows = 0
             self._free.clear()

@@ -179,9 +179,11 @@ class Workers:
         """Run a task; RuntimeError where no thread can be started because the interpreter ends."""
         with self._turn:
             self._tasks.append((lambda: task(*arguments)) if arguments else task)
-            if self._idle < len(self._tasks) and self._threads < self.size:
-                self._start()
-            self._turn.notify()
+            try:
+                if self._idle < len(self._tasks) and self._threads < self.size:
+                    self._start()
+            finally:  # after an interrupt too
+                self._turn.notify()
 
     def later(self, seconds: float, task: Callable[[], None]) -> Later:
         """Run a task after some seconds, as soon as a thread is free."""

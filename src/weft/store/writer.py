@@ -329,8 +329,8 @@ class Writer(AutoClosed):
         self._clock.count_append(time.perf_counter() - begin)
 
     def _end_epoch(self) -> None:
-        """Pass on the epoch that is being filled; an interrupt waits."""
-        uninterrupted(self._pass_on)
+        """Pass on the epoch that is being filled; an interrupt waits, if it is large."""
+        self._pipeline.together(self._pass_on)
 
     def _pass_on(self) -> None:
         """Pass on the epoch that is being filled; if that fails, it is counted, and not written."""

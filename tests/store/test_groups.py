@@ -268,3 +268,21 @@ def test_names_with_colons_are_paths(tmp_path, monkeypatch, name):
     assert (tmp_path / name / "zarr.json").exists()
     for url in (name, f"./{name}", (tmp_path / name).as_uri()):
         assert store.open(url).read().sum() == 2
+
+
+def test_chunks_in_folders_are_found_where_the_separator_is_not_stated(tmp_path):
+    """As zarr-python wrote nested folders before version 2.8."""
+    data = np.arange(24, dtype="int16").reshape(4, 6)
+    for separator in "./":
+        encoding = {"name": "v2", "separator": separator}
+        options = {"chunks": (2, 3), "zarr_format": 2, "chunk_key_encoding": encoding}
+        path = tmp_path / ("dots" if separator == "." else "folders")
+        zarr.create_array(path, shape=(4, 6), dtype="int16", **options)[...] = data
+        stated = json.loads((path / ".zarray").read_text())
+        stated.pop("dimension_separator", None)
+        (path / ".zarray").write_text(json.dumps(stated))
+        array = store.open(path)
+        assert np.array_equal(array, data)
+        assert array.verify() == 4
+    (tmp_path / "dots/0").mkdir()  # something else
+    assert np.array_equal(store.open(tmp_path / "dots"), data)

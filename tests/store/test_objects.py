@@ -175,6 +175,18 @@ def test_arrays_are_read_from_a_server_without_range_requests(pages, tmp_path):
         pages.folders()
 
 
+def test_a_server_that_does_not_allow_head_is_not_empty(pages, tmp_path, monkeypatch):
+    """What was read once is not taken for missing, nor is what has fewer bytes than are asked."""
+    monkeypatch.setattr(_Whole, "do_HEAD", lambda page: page.send_error(405))
+    (tmp_path / "k").write_bytes(b"0123456789")
+    for _ in range(3):
+        assert value(pages, "k") == b"0123456789"
+        assert bytes(pages.fetch("k", -3, 3).data) == b"789"
+        assert pages.fetch("k", 0, 0).size == 10
+    (tmp_path / "k").unlink()
+    assert value(pages, "k") is pages.fetch("k", 0, 0) is None
+
+
 def test_secrets_are_not_shown(sink):
     assert "secret" not in repr(sink)
 

@@ -327,7 +327,7 @@ class Array(StoredArray, LazyArray):
         """Refuse what a server reads as fill value because the array is not there any more."""
         if reader.has_found or isinstance(self.sink, Folder):
             return
-        if self.sink.fetch(self._file, 0, 0) is None:
+        if self.sink.fetch(self._file, 0, 1) is None:
             raise self._gone()
 
     @property

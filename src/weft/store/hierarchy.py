@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from importlib import import_module
 from os import PathLike, fspath
@@ -37,6 +39,9 @@ _OME_KINDS = {
 
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 """The start of a URL; anything else is a path, also with colons or a drive."""
+
+_CHUNK = re.compile(r"\d+(\.\d+)+")
+"""The name of a chunk of an array of several dimensions, beside its `.zarray`."""
 
 UNREADABLE = "unreadable"
 """The kind of a member whose metadata cannot be read."""
@@ -190,11 +195,29 @@ def find_node(sink: Sink) -> ZarrNode | None:
         document = _parse_document(sink, file, probe.fetch(file))
         if document is not None:
             attributes = _parse_document(sink, ".zattrs", probe.fetch(".zattrs")) or {}
+            if file == ".zarray" and "dimension_separator" not in document and _is_nested(sink):
+                document["dimension_separator"] = "/"
             return node_v2(file, document, attributes)
     if probe.denied is not None:
         probe.denied.add_note("or there is nothing: some servers answer so for what is missing")
         raise probe.denied
     return None
+
+
+def _is_nested(sink: Sink) -> bool:
+    """Return whether the chunks of an array lie in folders, although its `.zarray` is silent.
+
+    Writers that put them there did not say so before 2021; all would read as fill value.
+    """
+    if not isinstance(sink, Folder):
+        return False
+    is_nested = False
+    with suppress(OSError), os.scandir(sink.path) as entries:
+        for entry in entries:
+            if _CHUNK.fullmatch(entry.name):
+                return False
+            is_nested |= entry.name.isdecimal() and entry.is_dir()
+    return is_nested
 
 
 class _Probe:

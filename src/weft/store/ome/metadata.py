@@ -50,7 +50,10 @@ def as_ome(data: Any, key: str) -> Mapping[str, Any]:
     fields = as_object(data, "ome")
     version = fields.get("version")
     if version not in VERSIONS:
-        raise WeftError(f"ome: versions {' and '.join(VERSIONS)} are supported, got {version!r}")
+        raise WeftError(
+            f"ome: versions {' and '.join(VERSIONS)} are supported, got {version!r}",
+            hint="store.open_group opens it as a group of arrays",
+        )
     if key not in fields:
         raise WeftError(f"ome: there is no {key!r}, only {sorted(fields)}")
     return fields

@@ -66,6 +66,19 @@ def test_positions_are_valid_at_every_moment(tmp_path):
     assert zarr.open_group(path, mode="r")["2/1"].shape == (3, 2, 2, 8, 6)
 
 
+def test_names_that_xml_cannot_spell(tmp_path):
+    path, name = tmp_path / "run.zarr", "cell\x07\n<1>\ufffe"
+    with create_positions(path, **IMAGE | {"channels": ["a\x00", "b"]}) as recording:
+        recording.position(name)
+    (image,) = images_of(path)
+    assert image.get("Name") == "cell\ufffd\n<1>\ufffd"
+    with open_positions(path, mode="a", **IMAGE) as recording:
+        recording[name].append(frame(1))
+    found = store.open(path)
+    assert found.names == (name,)
+    assert found[name].channels[0].name == "a\x00"
+
+
 def test_metadata_of_frames_are_planes_of_ome_xml(tmp_path):
     path = tmp_path / "run.zarr"
     with create_positions(path, **IMAGE) as recording:

@@ -245,6 +245,15 @@ def test_what_is_no_array_is_refused_and_dlpack_is_read(tmp_path):
     assert np.array_equal(open_store(tmp_path / "a").read()[0], data.T)
 
 
+def test_frames_without_elements_are_not_lost_silently(tmp_path):
+    with create(tmp_path / "a", (None, 0, 4), "uint8", (2, 2, 2)) as writer:
+        writer.append(np.ones((0, 0, 4), "uint8"))
+        with pytest.raises(WeftError, match=r"frames of \[0, 4\] have no elements"):
+            writer.append(np.ones((3, 0, 4), "uint8"))
+        with pytest.raises(WeftError, match="without elements cannot be skipped"):
+            writer.skip()
+
+
 def test_images_refuse_what_they_would_lose(tmp_path):
     image = {"shape": (None, 8, 8), "dtype": "uint16", "chunks": (1, 4, 4), "axes": "tyx"}
     with create_image(tmp_path / "a", **image, levels=2) as writer:

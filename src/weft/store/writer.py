@@ -259,6 +259,8 @@ class Writer(AutoClosed):
         """Return the number of frames to skip; refuse one that does not fit here."""
         self._check()
         count, size = as_count(frames, "skip"), self.layout.frame_size
+        if count and not size:
+            raise WeftError(f"{self.sink.url}: frames without elements cannot be skipped")
         if size and self._done % size:
             raise WeftError(f"{self.sink.url}: frames cannot be skipped inside of a frame")
         capacity = self.layout.capacity
@@ -508,6 +510,11 @@ class Writer(AutoClosed):
                 hint=f"append [{frame}] or [n, {frame}]; append_rows takes loose rows",
             )
         size = layout.frame_size
+        if not size and len(values) and layout.ordered_shape[0] is None:
+            raise WeftError(
+                f"{self.sink.url}: frames of {list(layout.frame_shape)} have no elements, and "
+                "cannot be counted"
+            )
         if size and self._done % size:
             raise WeftError(
                 f"{self.sink.url}: a frame is not complete, {self._done % size} of its {size} "

@@ -6,6 +6,7 @@ sizes follow the arrays.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import product
 from math import isfinite
@@ -172,7 +173,7 @@ def _describe(element: ElementTree.Element, number: int, image: ImageDescription
     places = dict(zip(names, zip(image.metadata.axes, image.shape, image.metadata.levels[0].scale)))
     element.attrib.setdefault("ID", f"Image:{number}")
     if image.metadata.name is not None:
-        element.attrib.setdefault("Name", image.metadata.name)
+        element.attrib.setdefault("Name", _text(image.metadata.name))
     pixels = _child(element, "Pixels", after=_BEFORE_PIXELS)
     pixels.attrib.setdefault("ID", f"Pixels:{number}")
     order = [name for name in reversed(names) if name in "zct"]
@@ -192,6 +193,15 @@ def _describe(element: ElementTree.Element, number: int, image: ImageDescription
     _child(pixels, "MetadataOnly", after=("Channel",))
     _set_planes(pixels, image.planes)
     _set_stage(element, image.metadata)
+
+
+_FORBIDDEN = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+"""Characters that XML has no spelling for."""
+
+
+def _text(name: str) -> str:
+    """Return a name for XML, with U+FFFD for characters that only `zarr.json` can have."""
+    return _FORBIDDEN.sub("\ufffd", name)
 
 
 def _letters(axes: Sequence[Axis]) -> list[str]:
@@ -236,7 +246,7 @@ def _set_channels(
         pixels.insert(place, element)
     for element, channel in zip(pixels.findall("Channel"), channels):
         if channel.name is not None:
-            element.attrib.setdefault("Name", channel.name)
+            element.attrib.setdefault("Name", _text(channel.name))
         if channel.color is not None:
             value = int(channel.color, 16) << 8 | 0xFF  # red, green, blue, alpha
             signed = value - (1 << 32) if value >> 31 else value

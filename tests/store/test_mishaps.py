@@ -12,7 +12,10 @@ import zarr
 
 from weft.errors import WeftError
 from weft.store import (
+    Blosc,
+    Gzip,
     Stream,
+    Zstd,
     attributes,
     create,
     create_image,
@@ -140,6 +143,11 @@ def test_arguments_that_readers_would_refuse_are_refused(tmp_path):
         ({"fill_value": 1e300, "dtype": "f4"}, r"fill_value: 1e\+300 is not a fill value of fl"),
         ({"fill_value": None, "dtype": "bool"}, "fill_value: None is not a fill value of bool"),
         ({"fill_value": 2, "dtype": "bool"}, "fill_value: 2 is not a fill value of bool"),
+        ({"codecs": Zstd(100)}, r"codecs.configuration.level: 100 is not in -131072:23"),
+        ({"codecs": Zstd(1.5)}, "codecs.configuration.level: 1.5 is not supported"),
+        ({"codecs": Gzip(10)}, "codecs.configuration.level: 10 is not in 0:10"),
+        ({"codecs": Blosc("lz4", 10)}, "codecs.configuration.clevel: 10 is not in 0:10"),
+        ({"codecs": Blosc("lzma")}, "codecs.configuration.cname: 'lzma' is not supported"),
         ({"chunks": 4}, "chunks must be a list: 4"),
         ({"shape": 8}, "shape must be a list: 8"),
     ]

@@ -381,6 +381,24 @@ def test_a_stream_takes_metadata_attributes_and_gaps(tmp_path):
     assert (second[2], second.dropped.tolist()) == ({"n": 2}, [1])
 
 
+def test_a_stream_skips_in_all_arrays_or_in_none(tmp_path, monkeypatch):
+    def interrupt(count):
+        raise KeyboardInterrupt
+
+    with Stream(tmp_path / "run") as stream:
+        for name in "ab":
+            stream.create(name, (None, 8, 8), "uint16", (1, 8, 8))
+        stream.append({"a": frame(1), "b": frame(1)})
+        monkeypatch.setattr(stream["b"], "skip", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            stream.skip(3)
+        assert [stream[name].frames for name in "ab"] == [1, 1]
+    for name in "ab":
+        found = open_store(tmp_path / "run" / name)
+        assert (found.shape[0], found.frames.dropped.tolist()) == (1, [])
+        found.verify()
+
+
 # -- many recordings at a time
 
 FIELDS = """

@@ -639,9 +639,11 @@ def _is_codec(given: Any) -> bool:
 
 
 def _sized(codec: Codec, itemsize: int) -> Codec:
-    """Return Blosc with the width of an element, where none is given."""
+    """Return Blosc with the width of an element, where none is given; refuse invalid settings."""
     if not _is_codec(codec):
         raise WeftError(f"{codec!r} is not a codec", hint=", ".join(NAMED))
+    if type(codec) is CODECS.get(codec.name):  # or what is written could not be read
+        codec_of(codec.name, codec.configuration, "codecs")
     if isinstance(codec, Blosc) and not codec.typesize:
         return replace(codec, typesize=itemsize)
     return codec

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from weft.errors import WeftError
@@ -134,23 +134,33 @@ class Stream(Closeable):
                 values, level = self[name].check_frames(block)
                 texts = self[name].check_metadata(given.get(name), values)
                 checked[name] = values, level, texts
-            before = {name: self[name].elements for name in checked}
-            try:
+            with self._all_or_none(checked):
                 for name, each in checked.items():
                     self[name].append_checked(*each)
-            except BaseException:
-                for name, elements in before.items():
-                    self[name].retract(elements)
-                raise
+
+    @contextmanager
+    def _all_or_none(self, names: Iterable[str]) -> Iterator[None]:
+        """Take back what a block of code appended, if it fails or is interrupted."""
+        before = {name: self[name].elements for name in names}
+        try:
+            yield
+        except BaseException:
+            for name, elements in before.items():
+                self[name].retract(elements)
+            raise
 
     def skip(self, frames: int | Mapping[str, int] = 1) -> None:
-        """Count frames that were dropped: the same number in every array, or one for each name."""
+        """Count frames that were dropped: the same number in every array, or one for each name.
+
+        They are counted in all of them, or in none.
+        """
         counts = dict(frames) if isinstance(frames, Mapping) else dict.fromkeys(self, frames)
         with self._turn:
             for name, count in counts.items():
                 self[name].check_skip(count)
-            for name, count in counts.items():
-                self[name].skip(count)
+            with self._all_or_none(counts):
+                for name, count in counts.items():
+                    self[name].skip(count)
 
     def __getitem__(self, name: str) -> Writer:
         try:

@@ -148,6 +148,7 @@ def test_arguments_that_readers_would_refuse_are_refused(tmp_path):
         ({"codecs": Gzip(10)}, "codecs.configuration.level: 10 is not in 0:10"),
         ({"codecs": Blosc("lz4", 10)}, "codecs.configuration.clevel: 10 is not in 0:10"),
         ({"codecs": Blosc("lzma")}, "codecs.configuration.cname: 'lzma' is not supported"),
+        ({"codecs": Blosc("snappy")}, "codecs: Blosc with snappy is read, but not written"),
         ({"chunks": 4}, "chunks must be a list: 4"),
         ({"shape": 8}, "shape must be a list: 8"),
     ]

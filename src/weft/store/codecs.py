@@ -644,6 +644,8 @@ def _sized(codec: Codec, itemsize: int) -> Codec:
         raise WeftError(f"{codec!r} is not a codec", hint=", ".join(NAMED))
     if type(codec) is CODECS.get(codec.name):  # or what is written could not be read
         codec_of(codec.name, codec.configuration, "codecs")
+    if isinstance(codec, Blosc) and codec.configuration["cname"] == "snappy":
+        raise WeftError("codecs: Blosc with snappy is read, but not written")
     if isinstance(codec, Blosc) and not codec.typesize:
         return replace(codec, typesize=itemsize)
     return codec

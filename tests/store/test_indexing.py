@@ -9,7 +9,7 @@ from tests.store.index_expressions import outer, random_index, take_outer
 from tests.trials import EXAMPLES, FULL, trials
 
 from weft import WeftError
-from weft.store import create
+from weft.store import create, native
 from weft.store import open as open_store
 from weft.store.view import View
 
@@ -97,6 +97,7 @@ def fetched(array, monkeypatch):
     """The number of stored chunks that are decoded from now on."""
     import weft.store.read as module
 
+    monkeypatch.setattr(native, "compiled", lambda: None)
     counted, decode = [], module.decode
     monkeypatch.setattr(module, "decode", lambda *a, **k: (counted.append(1), decode(*a, **k))[1])
     return counted

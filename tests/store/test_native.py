@@ -1,4 +1,4 @@
-"""Compiled code copies and encodes as NumPy and the wrappers of codecs do."""
+"""Compiled code copies, encodes and reads as NumPy and the wrappers of codecs do."""
 
 import os
 import subprocess
@@ -11,11 +11,24 @@ from hypothesis import strategies as st
 from tests.trials import trials
 
 from weft.errors import WeftError
-from weft.store import Blosc, Metadata, Zstd, create, native, pipeline, scatter
+from weft.space import ZRange
+from weft.store import (
+    Blosc,
+    Metadata,
+    Zstd,
+    create,
+    create_shards,
+    native,
+    pipeline,
+    read,
+    scatter,
+)
 from weft.store import open as open_array
+from weft.store.chunk_layout import ChunkLayout
 from weft.store.codecs import Crc32c, decode
 from weft.store.encoder import ChunkEncoder
 from weft.store.scatter import Tiles
+from weft.store.shard import ABSENT
 
 CODECS = [
     (),
@@ -166,6 +179,121 @@ def test_a_chunk_that_cannot_be_compressed_is_an_error():
         native.compiled().encode(
             tiles.addresses_of([0]), 64, how, None, np.empty(2048, "u1"), 2048, is_alone=True
         )
+
+
+# -- reading
+
+
+@pytest.fixture
+def reads(monkeypatch):
+    """The boxes of shards that compiled code reads from now on."""
+    needs_compiler()
+    monkeypatch.setattr(read, "LEAST_COMPILED", 1)
+    seen, real = [], native.Native.read
+
+    def counted(self, boxes, *rest):
+        seen.append((list(boxes), real(self, boxes, *rest)))
+        return seen[-1][1]
+
+    monkeypatch.setattr(native.Native, "read", counted)
+    return seen
+
+
+def random_array(path, rng):
+    """An array with shards and chunks that are not stored, and its values."""
+    rank = int(rng.integers(1, 5))
+    chunks = tuple(int(n) for n in rng.integers(1, 7, rank))
+    shards = tuple(n * int(rng.integers(1, 5)) for n in chunks)
+    shape = tuple(int(n) for n in rng.integers(1, 30 // rank, rank))
+    codecs = CODECS[int(rng.integers(len(CODECS)))]
+    dtype = str(rng.choice(["uint16", "float32", "uint8", "complex128", "bool", "int64"]))
+    fill = [0, 1][int(rng.integers(2))]
+    values = rng.integers(0, 3, shape).astype(dtype)
+    options = {"codecs": codecs, "fill_value": fill, "checksum": False}
+    writer = create_shards(path, shape, dtype, chunks, shards, **options)
+    for box in writer.layout.shard_grid.boxes():
+        if rng.random() < 0.2:
+            values[box.slices()] = fill
+        else:
+            if rng.random() < 0.3:
+                values[box.slices()] = fill
+                values[box.start] = 1 - fill
+            writer.write(box, values[box.slices()])
+    return values
+
+
+def random_box(rng, shape):
+    low = [int(rng.integers(0, n)) for n in shape]
+    return ZRange(low, [int(rng.integers(at, n)) + 1 for at, n in zip(low, shape)])
+
+
+def target(rng, shape, dtype):
+    """An array to read into, alone or a part of another whose rows are turned around."""
+    if rng.random() < 0.5:
+        return np.empty(shape, dtype)
+    wide = np.empty([n + 2 for n in shape], dtype)
+    inside = wide[tuple(slice(1, -1) for _ in shape)]
+    return inside[::-1] if len(shape) > 1 else inside
+
+
+@pytest.mark.parametrize("seed", range(trials(150)))
+def test_boxes_are_read_as_numpy_takes_them(tmp_path, reads, seed):
+    rng = np.random.default_rng(seed)
+    values = random_array(tmp_path / "a", rng)
+    array = open_array(tmp_path / "a")
+    for _ in range(4):
+        box = random_box(rng, values.shape)
+        out = target(rng, box.shape, values.dtype)
+        array.read(box, out, threads=[None, 1, 2][int(rng.integers(3))])
+        assert np.array_equal(out, values[box.slices()])
+    array.read()  # the indexes are known
+    assert all(fetched is not None for _, fetched in reads)
+    reads.clear()
+    fetched = array.read_counted(array.box).fetched
+    assert not array.metadata.is_sharded or fetched == sum(fetched for _, fetched in reads)
+    if array.metadata.is_sharded and array.metadata.codecs:
+        sizes = (size for boxes, _ in reads for box in boxes for size in box.sizes)
+        assert fetched == sum(size for size in sizes if size != ABSENT)
+
+
+@pytest.mark.parametrize("seed", range(trials(100)))
+def test_damaged_chunks_are_what_they_are_without_it(tmp_path, reads, seed, monkeypatch):
+    """The same values or the same error, whatever byte is changed or missing."""
+    rng = np.random.default_rng(seed)
+    values = random_array(tmp_path / "a", rng)
+    files = [file for file in sorted(tmp_path.rglob("c/**/*")) if file.is_file()]
+    if not files:
+        return
+    file = files[int(rng.integers(len(files)))]
+    data = bytearray(file.read_bytes())
+    index = ChunkLayout.of(open_array(tmp_path / "a").metadata).slots * 16 + 4
+    for _ in range(int(rng.integers(1, 3))):
+        data[int(rng.integers(max(1, len(data) - index)))] ^= 1 << int(rng.integers(8))
+    file.write_bytes(data)
+
+    def outcome():
+        try:
+            return open_array(tmp_path / "a").read().tobytes()
+        except WeftError as error:
+            return str(error)
+
+    found = outcome()
+    monkeypatch.setattr(native, "compiled", lambda: None)
+    assert outcome() == found
+    assert isinstance(found, str) or len(found) == values.nbytes
+
+
+def test_a_shard_that_is_cut_short_is_an_error(tmp_path, reads):
+    writer = create_shards(tmp_path / "a", (64,), "u2", (4,), (64,), codecs=(), checksum=False)
+    writer.write(ZRange((0,), (64,)), np.arange(64, dtype="u2"))
+    array = open_array(tmp_path / "a")
+    array.read()
+    (boxes, _), *_ = reads
+    file = os.open(tmp_path / "short", os.O_RDWR | os.O_CREAT)
+    os.write(file, b"too short")
+    cut = [box._replace(file=file) for box in boxes]
+    assert native.compiled().read(cut, array._format.compiled, None) is None
+    os.close(file)
 
 
 PROGRAM = """

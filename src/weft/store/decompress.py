@@ -67,7 +67,7 @@ _FUNCTIONS = {
 
 
 @cache
-def native() -> Any:
+def blosc_library() -> Any:
     """Return the library of Blosc and zstd, if it exports the functions that are used."""
     try:
         library = ctypes.CDLL(needed("numcodecs.blosc", "store").__file__)
@@ -132,7 +132,7 @@ def unzstd_into(data: Bytes, out: memoryview, first: int, stop: int) -> None:
 
 def _unzstd_whole(data: Bytes, out: memoryview) -> None:
     """Decode one frame that claims the size of the buffer."""
-    library, size = native(), len(out)
+    library, size = blosc_library(), len(out)
     if library is None or not size:
         try:
             needed("numcodecs.zstd", "store").decompress(data, out)
@@ -162,7 +162,7 @@ def _unzstd_start(data: Bytes, out: memoryview, stop: int) -> bool:
     the last of them is marked as the last. A frame with a checksum is not cut: only all of it can
     prove that.
     """
-    library, size = native(), len(out)
+    library, size = blosc_library(), len(out)
     flags = data[4] if data[:4] == _ZSTD_MAGIC else 4
     if library is None or flags & 15 or size > ZSTD_WINDOW:  # with a checksum or a dictionary
         return False
@@ -305,7 +305,7 @@ def unblosc_into(data: Bytes, out: memoryview, first: int, stop: int) -> None:
         out = out[low:high]
         if _unblosc_part(data, out, first - low, stop - low):
             return
-    library = native()
+    library = blosc_library()
     if library is None or not len(out):
         try:
             needed("numcodecs.blosc", "store").decompress(data, out)

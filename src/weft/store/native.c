@@ -1,15 +1,19 @@
-/* The inner loops of a recording, without the interpreter: frames are copied into tiles, and tiles
- * are encoded to chunks, by threads that all writers of a process share.
+/* The inner loops of recording and reading, without the interpreter: frames are copied into tiles,
+ * and tiles are encoded to chunks, by threads that all writers of a process share; chunks of shards
+ * are decoded and copied to where they belong, by the threads that call.
  *
  * `native.py` compiles this file where there is a C compiler. It needs no header of Python and no
  * library but threads: the functions of codecs are passed as addresses.
  */
 
+#include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* -- threads */
 
@@ -104,7 +108,7 @@ void weft_forget(void) {
 typedef struct {
     uint8_t *scratch;
     int64_t size;
-    void *zstd;
+    void *zstd, *unzstd;
     int64_t settings[3]; /* Those that the zstd context has. */
 } workspace;
 
@@ -122,6 +126,10 @@ typedef struct {
     size_t (*zstd_compress)(void *, void *, size_t, const void *, size_t);
     unsigned (*zstd_is_error)(size_t);
     uint32_t (*crc32c)(uint32_t, const uint8_t *, size_t);
+    int (*unblosc)(const void *, void *, size_t, int);
+    void *(*unzstd_create)(void);
+    size_t (*unzstd_free)(void *);
+    size_t (*unzstd)(void *, void *, size_t, const void *, size_t);
 } libraries;
 
 static libraries library;
@@ -131,6 +139,7 @@ void weft_use(const libraries *found) { library = *found; }
 static void free_workspace(void *given) {
     workspace *mine = given;
     if (mine->zstd) library.zstd_free(mine->zstd);
+    if (mine->unzstd) library.unzstd_free(mine->unzstd);
     free(mine->scratch);
     free(mine);
 }
@@ -242,8 +251,16 @@ static int is_fill(const encoding *job, const uint8_t *const *pieces) {
     return 1;
 }
 
+static void put_u32(uint8_t *at, uint32_t value) {
+    for (int n = 0; n < 4; n++) at[n] = (uint8_t)(value >> 8 * n);
+}
+
+static uint32_t get_u32(const uint8_t *at) {
+    return at[0] | (uint32_t)at[1] << 8 | (uint32_t)at[2] << 16 | (uint32_t)at[3] << 24;
+}
+
 static int64_t put_checksum(uint32_t sum, uint8_t *out) {
-    for (int n = 0; n < 4; n++) out[n] = (uint8_t)(sum >> 8 * n);
+    put_u32(out, sum);
     return 4;
 }
 
@@ -315,4 +332,173 @@ static void encode_item(void *given, int64_t item) {
 /* Encode tiles to chunks. */
 void weft_encode(encoding *job) {
     run_all(encode_item, job, (job->count + job->group - 1) / job->group, 0);
+}
+
+/* -- reading */
+
+typedef struct {
+    int64_t low[MAX_RANK], high[MAX_RANK]; /* The box to read, relative to the shard. */
+    int64_t to_steps[MAX_RANK];
+    uint8_t *to; /* Where its first element goes. */
+    const uint64_t *offsets, *sizes;
+    int64_t file, chunks; /* The chunks that the box meets. */
+} shard_box;
+
+typedef struct {
+    const shard_box *boxes;
+    int64_t chunks, rank;
+    int64_t chunk[MAX_RANK], slot_steps[MAX_RANK], from_steps[MAX_RANK];
+    int64_t width, size, most; /* Bytes of an element, of a chunk, and of a stored chunk at most. */
+    int64_t codec, has_checksum;
+    const uint8_t *fill; /* An element of a chunk that is not stored. */
+    int64_t group;       /* Chunks that a thread reads before it looks for others. */
+    int64_t next, has_failed, fetched;
+} reading;
+
+static int read_all(int64_t file, uint8_t *out, int64_t size, uint64_t offset) {
+    while (size > 0) {
+        ssize_t got = pread((int)file, out, size, offset);
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 1) return 0;
+        out += got, offset += got, size -= got;
+    }
+    return 1;
+}
+
+static void fill_lines(const box *one, const uint8_t *fill, int64_t width) {
+    box same = *one;
+    for (int64_t at = 0; at < one->line; at += width) memcpy(one->to + at, fill, width);
+    same.from = one->to;
+    memset(same.from_steps, 0, sizeof same.from_steps);
+    copy_lines(&same, 1, lines_of(&same));
+}
+
+/* Decode the blocks of a Blosc frame that have the bytes from `first` to `stop` of a chunk.
+ *
+ * Blocks are independent, and a table says where each begins: the others are left out of it.
+ */
+static int unblosc(const reading *job, uint8_t *stored, int64_t size, uint8_t *out, int64_t first,
+                   int64_t stop) {
+    enum { FLAGS = 2, SIZE = 4, BLOCK = 8, STORED_SIZE = 12, TABLE = 16, IS_RAW = 2 };
+    /* The library trusts what the header says: the bytes of the data and of the frame. */
+    if (size < TABLE || get_u32(stored + SIZE) != job->size || get_u32(stored + STORED_SIZE) != size)
+        return 0;
+    int64_t block = get_u32(stored + BLOCK), count = block ? (job->size + block - 1) / block : 0;
+    int64_t low = 0, high = job->size;
+    if (!(stored[FLAGS] & IS_RAW) && count > 1 && TABLE + 4 * count <= size) {
+        int64_t begin = first / block, end = (stop + block - 1) / block;
+        if (begin == count - 1 && job->size % block) begin--; /* A short block never stands alone. */
+        low = begin * block;
+        if (end < count) high = end * block;
+        memmove(stored + TABLE, stored + TABLE + 4 * begin, 4 * (end - begin));
+        put_u32(stored + SIZE, (uint32_t)(high - low));
+    }
+    return library.unblosc(stored, out + low, high - low, 1) == high - low;
+}
+
+/* Decode stored bytes to a chunk, at least those from `first` to `stop`; return it, or NULL. */
+static const uint8_t *decode(const reading *job, workspace *mine, uint8_t *stored, int64_t size,
+                             uint8_t *out, int64_t first, int64_t stop) {
+    if (job->has_checksum) {
+        size -= 4;
+        if (size < 0 || library.crc32c(0, stored, size) != get_u32(stored + size)) return NULL;
+    }
+    if (job->codec == STORED) return size == job->size ? stored : NULL;
+    if (job->codec == BLOSC) return unblosc(job, stored, size, out, first, stop) ? out : NULL;
+    if (!mine->unzstd) mine->unzstd = library.unzstd_create();
+    if (!mine->unzstd) return NULL;
+    size_t got = library.unzstd(mine->unzstd, out, job->size, stored, size);
+    return got == (size_t)job->size ? out : NULL;
+}
+
+/* Find the part of a chunk that a box takes, as lines; return its slot. */
+static int64_t find_part(const reading *job, const shard_box *shard, int64_t number, box *part,
+                         int64_t *from, int64_t *span) {
+    int64_t slot = 0, rank = job->rank;
+    uint8_t *to = shard->to;
+    *from = 0, *span = job->width;
+    for (int64_t dim = rank - 1; dim >= 0; dim--) {
+        int64_t extent = job->chunk[dim], low = shard->low[dim], high = shard->high[dim];
+        int64_t first = low / extent, count = (high - 1) / extent + 1 - first;
+        int64_t place = first + number % count, begin = place * extent, end = begin + extent;
+        number /= count;
+        slot += place * job->slot_steps[dim];
+        if (begin < low) *from += (low - begin) * job->from_steps[dim], begin = low;
+        if (end > high) end = high;
+        to += (begin - low) * shard->to_steps[dim];
+        part->shape[dim] = end - begin;
+        *span += (end - begin - 1) * job->from_steps[dim];
+    }
+    part->to = to;
+    part->line = part->shape[--rank] * job->width;
+    memcpy(part->to_steps, shard->to_steps, rank * sizeof *part->to_steps);
+    memcpy(part->from_steps, job->from_steps, rank * sizeof *part->from_steps);
+    while (rank > 0 && part->to_steps[rank - 1] == part->line &&
+           part->from_steps[rank - 1] == part->line)
+        part->line *= part->shape[--rank];
+    part->rank = rank;
+    return slot;
+}
+
+static int read_chunk(reading *job, const shard_box *shard, int64_t number) {
+    box part;
+    int64_t from, span, slot = find_part(job, shard, number, &part, &from, &span);
+    uint64_t offset = shard->offsets[slot], size = shard->sizes[slot];
+    if (size == UINT64_MAX) {
+        fill_lines(&part, job->fill, job->width);
+        return 1;
+    }
+    if (size > (uint64_t)job->most) return 0;
+    workspace *mine = get_workspace(job->most + job->size);
+    if (!mine) return 0;
+    int is_raw = job->codec == STORED && !job->has_checksum;
+    if (is_raw) {
+        if (size != (uint64_t)job->size) return 0;
+        offset += from, size = span, from = 0;
+    }
+    __atomic_fetch_add(&job->fetched, (int64_t)size, __ATOMIC_RELAXED);
+    if (is_raw && part.rank == 0) return read_all(shard->file, part.to, size, offset);
+    uint8_t *stored = mine->scratch, *out = stored + job->most;
+    if (part.rank == 0 && part.line == job->size) out = part.to;
+    if (!read_all(shard->file, stored, size, offset)) return 0;
+    part.from = is_raw ? stored : decode(job, mine, stored, size, out, from, from + span);
+    if (!part.from) return 0;
+    part.from += from;
+    if (part.from != part.to) copy_lines(&part, 0, lines_of(&part));
+    return 1;
+}
+
+/* Let the system fetch chunks that are not in memory, while others are decoded. */
+static void prefetch(const reading *job, const shard_box *shard, int64_t number, int64_t count) {
+#ifdef POSIX_FADV_WILLNEED
+    for (; count > 0; count--, number++) {
+        box part;
+        int64_t from, span;
+        while (number >= shard->chunks) number -= shard++->chunks;
+        int64_t slot = find_part(job, shard, number, &part, &from, &span);
+        if (shard->sizes[slot] != UINT64_MAX)
+            posix_fadvise((int)shard->file, shard->offsets[slot], shard->sizes[slot],
+                          POSIX_FADV_WILLNEED);
+    }
+#endif
+}
+
+/* Read chunks until about `size` bytes are decoded; return whether there may be more to do. */
+int64_t weft_read(reading *job, int64_t size) {
+    for (int64_t left = size / job->size; left >= 0; left -= job->group) {
+        int64_t begin = __atomic_fetch_add(&job->next, job->group, __ATOMIC_RELAXED);
+        int64_t end = begin + job->group < job->chunks ? begin + job->group : job->chunks;
+        const shard_box *shard = job->boxes;
+        int64_t number = begin;
+        if (begin >= job->chunks) return 0;
+        while (number >= shard->chunks) number -= shard++->chunks;
+        if (end > begin + 1) prefetch(job, shard, number, end - begin);
+        for (int64_t n = begin; n < end; n++, number++) {
+            if (__atomic_load_n(&job->has_failed, __ATOMIC_RELAXED)) return 0;
+            if (number == shard->chunks) number = 0, shard++;
+            if (!read_chunk(job, shard, number))
+                __atomic_store_n(&job->has_failed, 1, __ATOMIC_RELAXED);
+        }
+    }
+    return 1;
 }

@@ -1,9 +1,10 @@
-"""`native.c`, compiled on first use: the inner loops of a recording on threads without Python.
+"""`native.c`, compiled on first use: the inner loops of recording and reading, without Python.
 
 With many cores the interpreter lock is what limits a recording: each thread that encodes takes it
 several times for every few megabytes. The functions here copy and encode without it, on threads of
-their own. Where there is no C compiler, NumPy and the codecs' wrappers do the same: `compiled()` is
-None then. The environment variable `WEFT_NATIVE=0` has the same effect.
+their own, and read chunks on those of readers. Where there is no C compiler, NumPy and the codecs'
+wrappers do the same: `compiled()` is None then. The environment variable `WEFT_NATIVE=0` has the
+same effect.
 
 The compiled file is kept in `weft` below the user's cache folder (`XDG_CACHE_HOME`, or `~/.cache`),
 under a name that depends on the source and the machine.
@@ -21,6 +22,7 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
+from array import array
 from collections.abc import Sequence
 from ctypes import POINTER, Structure, byref, c_char_p, c_int64, c_void_p
 from functools import cache
@@ -32,7 +34,8 @@ import numpy as np
 
 from weft.errors import WeftError
 from weft.extra import needed
-from weft.store.threads import CORES
+from weft.space import ZRange
+from weft.store.threads import CORES, for_each
 
 Values: TypeAlias = np.ndarray[Any, Any]
 
@@ -47,6 +50,12 @@ ITEM = 1 << 18
 COPY = 1 << 18
 """Bytes that a thread copies before it looks for other work."""
 
+READ = (1 << 16, 1 << 18)
+"""The least and the most bytes that a thread reads before it looks for other chunks."""
+
+AT_ONCE = 1 << 25
+"""Bytes after which a thread that reads returns to the interpreter, which may have a signal."""
+
 CALLERS = min(CORES, 6, max(2, (CORES + 2) // 3))
 """Threads of the interpreter that encode and write; the others are here."""
 
@@ -58,7 +67,7 @@ class _Libraries(Structure):
         (name, c_void_p)
         for name in (
             *("blosc", "zstd_create", "zstd_free", "zstd_reset", "zstd_set", "zstd_compress"),
-            *("zstd_is_error", "crc32c"),
+            *("zstd_is_error", "crc32c", "unblosc", "unzstd_create", "unzstd_free", "unzstd"),
         )
     ]
 
@@ -97,6 +106,60 @@ class _Encoding(Structure):
     ]
 
 
+_Sizes = c_int64 * MAX_RANK
+
+
+class _ShardBox(Structure):
+    _fields_ = [
+        *((name, _Sizes) for name in ("low", "high", "to_steps")),
+        *((name, c_void_p) for name in ("to", "offsets", "sizes")),
+        *((name, c_int64) for name in ("file", "chunks")),
+    ]
+
+
+class _Reading(Structure):
+    _fields_ = [
+        ("boxes", c_void_p),
+        *((name, c_int64) for name in ("all_chunks", "rank")),
+        *((name, _Sizes) for name in ("chunk", "slot_steps", "from_steps")),
+        *((name, c_int64) for name in ("width", "size", "most", "codec", "has_checksum")),
+        ("fill", c_char_p),
+        *((name, c_int64) for name in ("group", "next", "has_failed", "fetched")),
+    ]
+
+
+class StoredChunks(NamedTuple):
+    """How the chunks of an array are stored, all alike."""
+
+    shape: Sequence[int]
+    slot_steps: Sequence[int]
+    """The distance between the slots of neighbouring chunks, along each dimension."""
+    steps: Sequence[int]
+    """The bytes between neighbouring elements of a chunk."""
+    itemsize: int
+    nbytes: int
+    most: int
+    """The most bytes of a stored chunk."""
+    codec: int
+    has_checksum: bool
+    fill: bytes
+    """An element of a chunk that is not stored."""
+
+
+class ShardBox(NamedTuple):
+    """A box of a shard that is read into an array."""
+
+    box: ZRange
+    """Relative to the shard."""
+    out: Values
+    file: int
+    offsets: array[int]
+    """Where each chunk of the shard begins, by slot."""
+    sizes: array[int]
+    chunks: int
+    """How many chunks the box meets."""
+
+
 class Compression(NamedTuple):
     """How tiles are compressed by a library; the fields are those of the codecs."""
 
@@ -120,6 +183,8 @@ class Native:
         library.weft_threads.argtypes, library.weft_threads.restype = (c_int64,), None
         library.weft_copy.argtypes, library.weft_copy.restype = (c_void_p, c_int64, c_int64), None
         library.weft_encode.argtypes, library.weft_encode.restype = (POINTER(_Encoding),), None
+        library.weft_read.argtypes = POINTER(_Reading), c_int64
+        library.weft_read.restype = c_int64
         library.weft_use(byref(_libraries()))
         self._is_started = False
         if hasattr(os, "register_at_fork"):
@@ -178,6 +243,41 @@ class Native:
         starts = range(0, count, group)
         return sizes, list(zip((n * room for n in starts), np.add.reduceat(sizes, starts).tolist()))
 
+    def read(
+        self, boxes: Sequence[ShardBox], chunks: StoredChunks, threads: int | None
+    ) -> int | None:
+        """Read boxes of shards; return the bytes that were fetched, None if a chunk is damaged.
+
+        Threads that all readers share call it, and take one group of chunks after the other.
+        """
+        shards = (_ShardBox * len(boxes))()
+        rank = len(chunks.shape)
+        for shard, (box, out, file, offsets, sizes, count) in zip(shards, boxes):
+            shard.low[:rank], shard.high[:rank] = box.start, box.stop
+            shard.to_steps[:rank], shard.to = out.strides, out.ctypes.data
+            shard.offsets, shard.sizes = offsets.buffer_info()[0], sizes.buffer_info()[0]
+            shard.file, shard.chunks = file, count
+        count = sum(box.chunks for box in boxes)
+        least, most = (size // chunks.nbytes for size in READ)
+        group = max(1, least, min(most, count // CORES))
+        job = _Reading(
+            *(ctypes.addressof(shards), count, rank),
+            *(_Sizes(*sizes) for sizes in (chunks.shape, chunks.slot_steps, chunks.steps)),
+            *(chunks.itemsize, chunks.nbytes, chunks.most, chunks.codec, chunks.has_checksum),
+            *(chunks.fill, group, 0, 0, 0),
+        )
+
+        def read(_: int) -> None:
+            try:
+                while self._library.weft_read(byref(job), AT_ONCE):
+                    pass  # signals are handled
+            except BaseException:
+                job.has_failed = 1  # others need not go on
+                raise
+
+        for_each(read, range(-(-count // group)), max_threads=threads)
+        return None if job.has_failed else int(job.fetched)
+
 
 def boxes_of(pairs: Sequence[tuple[Values, Values]]) -> Values | None:
     """Return how arrays are copied, each from the second of a pair to the first.
@@ -206,7 +306,8 @@ def _libraries() -> _Libraries:
     functions = (
         *(blosc.blosc_compress_ctx, blosc.ZSTD_createCCtx, blosc.ZSTD_freeCCtx),
         *(blosc.ZSTD_CCtx_reset, blosc.ZSTD_CCtx_setParameter, blosc.ZSTD_compress2),
-        *(blosc.ZSTD_isError, crc.crc32c_extend),
+        *(blosc.ZSTD_isError, crc.crc32c_extend, blosc.blosc_decompress_ctx),
+        *(blosc.ZSTD_createDCtx, blosc.ZSTD_freeDCtx, blosc.ZSTD_decompressDCtx),
     )
     return _Libraries(*(ctypes.cast(function, c_void_p) for function in functions))
 

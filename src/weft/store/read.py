@@ -25,6 +25,7 @@ import numpy as np
 
 from weft.errors import WeftError
 from weft.space import ZRange
+from weft.store import native
 from weft.store.chunk_layout import ArrayIndex, ChunkLayout, ChunkPart
 from weft.store.codecs import (
     CodecError,
@@ -37,10 +38,11 @@ from weft.store.codecs import (
     max_stored,
     stored_size,
 )
-from weft.store.decompress import native
+from weft.store.decompress import ZSTD_BLOCK, blosc_library
 from weft.store.dtypes import Bytes
 from weft.store.filters import VlenText
 from weft.store.metadata import Metadata
+from weft.store.native import BLOSC, MAX_RANK, STORED, ZSTD, ShardBox, StoredChunks
 from weft.store.selection import Points, Run
 from weft.store.shard import ABSENT, FileShard, ShardError, ShardIndexCache, ShardReader
 from weft.store.threads import POOL_SIZES, for_each, may_join, scratch
@@ -63,6 +65,15 @@ SMALL_CHUNKS = {"crc32c": SMALL_PART, "blosc": 1 << 15, "lz4": 1 << 15, "zstd": 
 
 SMALL_OTHERS = 1 << 12
 """The same for other codecs, which are slower."""
+
+COMPILED = {(): STORED, ("blosc",): BLOSC, ("zstd",): ZSTD}
+"""The codecs that compiled code decodes, before a checksum or without."""
+
+LEAST_COMPILED = 4
+"""Chunks from which compiled code reads them sooner."""
+
+MAX_COMPILED = 1 << 22
+"""Bytes of a chunk up to which compiled code reads it: larger ones need not wait for Python."""
 
 MAX_FREE_CHUNK = 1 << 27
 """Bytes of a chunk that is decoded however few bytes it is stored as."""
@@ -105,6 +116,8 @@ class ChunkFormat(NamedTuple):
     """The most stored bytes of a chunk."""
     limits: tuple[int, ...]
     """The most bytes that each codec decodes to."""
+    compiled: StoredChunks | None
+    """The same for compiled code; None where that does not read them."""
 
     @classmethod
     def of(cls, metadata: Metadata, layout: ChunkLayout, dtype: np.dtype[Any]) -> ChunkFormat:
@@ -113,7 +126,34 @@ class ChunkFormat(NamedTuple):
         is_plain = stored == dtype and not metadata.order and not is_text(metadata.codecs)
         codecs, size = metadata.codecs, layout.chunk_nbytes
         fixed, limits = stored_size(codecs, size), tuple(decoded_sizes(codecs, size))
-        return cls(metadata, layout, stored, is_plain, fixed, max_stored(codecs, size), limits)
+        most = max_stored(codecs, size)
+        is_compiled = is_plain and metadata.is_sharded and size <= MAX_COMPILED
+        chunks = _stored_chunks(metadata, layout, dtype, most) if is_compiled else None
+        return cls(metadata, layout, stored, is_plain, fixed, most, limits, chunks)
+
+
+def _stored_chunks(
+    metadata: Metadata, layout: ChunkLayout, dtype: np.dtype[Any], most: int
+) -> StoredChunks | None:
+    """Return how chunks are stored, for compiled code; None where it has not their codecs."""
+    names = [codec.name for codec in metadata.codecs]
+    has_checksum = names[-1:] == ["crc32c"]
+    codec = COMPILED.get(tuple(names[: len(names) - has_checksum]))
+    if codec is None or len(layout.chunks) > MAX_RANK:
+        return None
+    fill = np.empty((), dtype)
+    fill[...] = metadata.fill
+    return StoredChunks(
+        shape=layout.chunks,
+        slot_steps=layout.slot_strides,
+        steps=layout.strides,
+        itemsize=layout.itemsize,
+        nbytes=layout.chunk_nbytes,
+        most=most,
+        codec=codec,
+        has_checksum=has_checksum,
+        fill=fill.tobytes(),
+    )
 
 
 class ChunkRead(NamedTuple):
@@ -151,8 +191,10 @@ class BoxReader:
     def fill(self, box: ZRange, out: Result) -> None:
         """Read the elements of a box into an array of its shape."""
         shards = self._layout.shard_grid.meeting(box)
+        chunks = self._compiled_chunks(box, out)
         while window := list(islice(shards, self._shards.window)):
-            self._read_window(window, partial(self._box_tasks, box, out))
+            if chunks is None or not self._read_compiled(window, box, out, chunks):
+                self._read_window(window, partial(self._box_tasks, box, out))
 
     def gather(self, parts: Sequence[Run | Points], out: Result) -> None:
         """Read the elements of a selection into an array with an axis for each of its parts."""
@@ -160,6 +202,56 @@ class BoxReader:
         while window := dict(islice(shards, self._shards.window)):
             tasks_of = partial(self._selected_tasks, window, out)
             self._read_window(list(window), tasks_of)
+
+    # -- shards, by compiled code
+
+    def _compiled_chunks(self, box: ZRange, out: Result) -> StoredChunks | None:
+        """Return how chunks are stored, if compiled code reads this box, and sooner.
+
+        It decodes all blocks of a zstd frame; elsewhere those are left out that are not needed.
+        """
+        chunks = self.format.compiled
+        if chunks is None or not self._shards.source.is_local or not box.ndim:
+            return None
+        is_apart = out.shape[-1] > 1 and out.strides[-1] != out.itemsize
+        if is_apart or out.dtype != self.format.dtype:
+            return None
+        count = self._layout.chunk_grid.count_meeting(box)
+        is_cut = (
+            chunks.codec == ZSTD
+            and chunks.nbytes > ZSTD_BLOCK
+            and count * chunks.nbytes > 2 * out.nbytes
+        )
+        return None if is_cut or count < LEAST_COMPILED else chunks
+
+    def _read_compiled(
+        self, window: list[Point], box: ZRange, out: Result, chunks: StoredChunks
+    ) -> bool:
+        """Read the part of a box that lies in some shards; return False if a chunk is damaged."""
+        code = native.compiled()
+        if code is None:
+            return False
+        _, shards = self._find(window)
+        boxes = []
+        try:
+            for at in window:
+                part, shard = self._layout.shard_grid.box(at) & box, shards.get(at)
+                target = out[part.slices(box.start)]
+                if shard is None:
+                    target[...] = self._metadata.fill
+                    continue
+                inside = part.translate([-n for n in self._layout.shard_box(at).start])
+                assert isinstance(shard, FileShard)
+                count = self._layout.slot_grid.count_meeting(inside)
+                boxes.append(ShardBox(inside, target, shard.file, *shard.index, count))
+            fetched = code.read(boxes, chunks, self.threads) if boxes else 0
+        finally:
+            for shard in shards.values():
+                shard.close()
+        if fetched is None:
+            return False
+        self._fetched.append(fetched)
+        return True
 
     # -- shards
 
@@ -213,7 +305,7 @@ class BoxReader:
             for task in tasks:
                 task()
             return
-        joins = native() is not None or may_join(self._metadata.codecs)
+        joins = blosc_library() is not None or may_join(self._metadata.codecs)
         for_each(lambda task: task(), tasks, kind=kind, joins=joins, max_threads=threads)
 
     def _box_tasks(

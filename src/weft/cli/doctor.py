@@ -325,8 +325,8 @@ def _compiled_code() -> tuple[str, str, str]:
 
     reason = why_not()
     if reason is None:
-        return "+", "compiled code", "recordings are copied and encoded by it"
-    return "-", "compiled code", f"recordings do without: {reason}"
+        return "+", "compiled code", "arrays are written and read by it"
+    return "-", "compiled code", f"arrays are written and read without: {reason}"
 
 
 def _engine_text(there: dict[str, Any]) -> str:

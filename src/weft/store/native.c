@@ -11,8 +11,10 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 /* -- threads */
@@ -351,7 +353,9 @@ typedef struct {
     int64_t width, size, most; /* Bytes of an element, of a chunk, and of a stored chunk at most. */
     int64_t codec, has_checksum;
     const uint8_t *fill; /* An element of a chunk that is not stored. */
-    int64_t group;       /* Chunks that a thread reads before it looks for others. */
+    const char *path; /* Of chunks that are files: what comes before their places, or NULL. */
+    int64_t separator;
+    int64_t group; /* Chunks that a thread reads before it looks for others. */
     int64_t next, has_failed, fetched;
 } reading;
 
@@ -373,12 +377,12 @@ static void fill_lines(const box *one, const uint8_t *fill, int64_t width) {
     copy_lines(&same, 1, lines_of(&same));
 }
 
-/* Decode the blocks of a Blosc frame that have the bytes from `first` to `stop` of a chunk.
+/* Decode the blocks of a Blosc frame that have `span` bytes of a chunk, from the byte `from` on.
  *
  * Blocks are independent, and a table says where each begins: the others are left out of it.
  */
-static int unblosc(const reading *job, uint8_t *stored, int64_t size, uint8_t *out, int64_t first,
-                   int64_t stop) {
+static int unblosc(const reading *job, uint8_t *stored, int64_t size, uint8_t *out, int64_t from,
+                   int64_t span) {
     enum { FLAGS = 2, SIZE = 4, BLOCK = 8, STORED_SIZE = 12, TABLE = 16, IS_RAW = 2 };
     /* The library trusts what the header says: the bytes of the data and of the frame. */
     if (size < TABLE || get_u32(stored + SIZE) != job->size || get_u32(stored + STORED_SIZE) != size)
@@ -386,7 +390,7 @@ static int unblosc(const reading *job, uint8_t *stored, int64_t size, uint8_t *o
     int64_t block = get_u32(stored + BLOCK), count = block ? (job->size + block - 1) / block : 0;
     int64_t low = 0, high = job->size;
     if (!(stored[FLAGS] & IS_RAW) && count > 1 && TABLE + 4 * count <= size) {
-        int64_t begin = first / block, end = (stop + block - 1) / block;
+        int64_t begin = from / block, end = (from + span + block - 1) / block;
         if (begin == count - 1 && job->size % block) begin--; /* A short block never stands alone. */
         low = begin * block;
         if (end < count) high = end * block;
@@ -396,86 +400,118 @@ static int unblosc(const reading *job, uint8_t *stored, int64_t size, uint8_t *o
     return library.unblosc(stored, out + low, high - low, 1) == high - low;
 }
 
-/* Decode stored bytes to a chunk, at least those from `first` to `stop`; return it, or NULL. */
+/* Decode stored bytes to a chunk, at least `span` bytes of it; return it, or NULL. */
 static const uint8_t *decode(const reading *job, workspace *mine, uint8_t *stored, int64_t size,
-                             uint8_t *out, int64_t first, int64_t stop) {
+                             uint8_t *out, int64_t from, int64_t span) {
     if (job->has_checksum) {
         size -= 4;
         if (size < 0 || library.crc32c(0, stored, size) != get_u32(stored + size)) return NULL;
     }
     if (job->codec == STORED) return size == job->size ? stored : NULL;
-    if (job->codec == BLOSC) return unblosc(job, stored, size, out, first, stop) ? out : NULL;
+    if (job->codec == BLOSC) return unblosc(job, stored, size, out, from, span) ? out : NULL;
     if (!mine->unzstd) mine->unzstd = library.unzstd_create();
     if (!mine->unzstd) return NULL;
     size_t got = library.unzstd(mine->unzstd, out, job->size, stored, size);
     return got == (size_t)job->size ? out : NULL;
 }
 
-/* Find the part of a chunk that a box takes, as lines; return its slot. */
-static int64_t find_part(const reading *job, const shard_box *shard, int64_t number, box *part,
-                         int64_t *from, int64_t *span) {
-    int64_t slot = 0, rank = job->rank;
+typedef struct {
+    int64_t place[MAX_RANK], slot; /* Of its chunk. */
+    box lines;
+    int64_t from, span; /* The first byte of the chunk that it needs, and how many. */
+} part;
+
+/* Find the part of a chunk that a box takes. */
+static part find_part(const reading *job, const shard_box *shard, int64_t number) {
+    part one;
+    int64_t rank = job->rank;
     uint8_t *to = shard->to;
-    *from = 0, *span = job->width;
+    one.slot = one.from = 0, one.span = job->width;
     for (int64_t dim = rank - 1; dim >= 0; dim--) {
         int64_t extent = job->chunk[dim], low = shard->low[dim], high = shard->high[dim];
         int64_t first = low / extent, count = (high - 1) / extent + 1 - first;
         int64_t place = first + number % count, begin = place * extent, end = begin + extent;
         number /= count;
-        slot += place * job->slot_steps[dim];
-        if (begin < low) *from += (low - begin) * job->from_steps[dim], begin = low;
+        one.place[dim] = place;
+        one.slot += place * job->slot_steps[dim];
+        if (begin < low) one.from += (low - begin) * job->from_steps[dim], begin = low;
         if (end > high) end = high;
         to += (begin - low) * shard->to_steps[dim];
-        part->shape[dim] = end - begin;
-        *span += (end - begin - 1) * job->from_steps[dim];
+        one.lines.shape[dim] = end - begin;
+        one.span += (end - begin - 1) * job->from_steps[dim];
     }
-    part->to = to;
-    part->line = part->shape[--rank] * job->width;
-    memcpy(part->to_steps, shard->to_steps, rank * sizeof *part->to_steps);
-    memcpy(part->from_steps, job->from_steps, rank * sizeof *part->from_steps);
-    while (rank > 0 && part->to_steps[rank - 1] == part->line &&
-           part->from_steps[rank - 1] == part->line)
-        part->line *= part->shape[--rank];
-    part->rank = rank;
-    return slot;
+    one.lines.to = to;
+    one.lines.line = one.lines.shape[--rank] * job->width;
+    memcpy(one.lines.to_steps, shard->to_steps, rank * sizeof *shard->to_steps);
+    memcpy(one.lines.from_steps, job->from_steps, rank * sizeof *job->from_steps);
+    while (rank > 0 && one.lines.to_steps[rank - 1] == one.lines.line &&
+           one.lines.from_steps[rank - 1] == one.lines.line)
+        one.lines.line *= one.lines.shape[--rank];
+    one.lines.rank = rank;
+    return one;
 }
 
-static int read_chunk(reading *job, const shard_box *shard, int64_t number) {
-    box part;
-    int64_t from, span, slot = find_part(job, shard, number, &part, &from, &span);
-    uint64_t offset = shard->offsets[slot], size = shard->sizes[slot];
-    if (size == UINT64_MAX) {
-        fill_lines(&part, job->fill, job->width);
-        return 1;
-    }
-    if (size > (uint64_t)job->most) return 0;
-    workspace *mine = get_workspace(job->most + job->size);
-    if (!mine) return 0;
+/* Read a part of a chunk that is stored at some place of a file. */
+static int read_part(reading *job, part *one, int64_t file, uint64_t offset, uint64_t size) {
+    workspace *mine = get_workspace(job->most + (job->codec == STORED ? 0 : job->size));
+    box *lines = &one->lines;
+    if (!mine || size > (uint64_t)job->most) return 0;
     int is_raw = job->codec == STORED && !job->has_checksum;
     if (is_raw) {
         if (size != (uint64_t)job->size) return 0;
-        offset += from, size = span, from = 0;
+        offset += one->from, size = one->span, one->from = 0;
     }
     __atomic_fetch_add(&job->fetched, (int64_t)size, __ATOMIC_RELAXED);
-    if (is_raw && part.rank == 0) return read_all(shard->file, part.to, size, offset);
+    if (is_raw && lines->rank == 0) return read_all(file, lines->to, size, offset);
     uint8_t *stored = mine->scratch, *out = stored + job->most;
-    if (part.rank == 0 && part.line == job->size) out = part.to;
-    if (!read_all(shard->file, stored, size, offset)) return 0;
-    part.from = is_raw ? stored : decode(job, mine, stored, size, out, from, from + span);
-    if (!part.from) return 0;
-    part.from += from;
-    if (part.from != part.to) copy_lines(&part, 0, lines_of(&part));
+    if (lines->rank == 0 && lines->line == job->size) out = lines->to;
+    if (!read_all(file, stored, size, offset)) return 0;
+    lines->from = is_raw ? stored : decode(job, mine, stored, size, out, one->from, one->span);
+    if (!lines->from) return 0;
+    lines->from += one->from;
+    if (lines->from != lines->to) copy_lines(lines, 0, lines_of(lines));
     return 1;
+}
+
+/* Open the file of a chunk; return -1 and set `errno` if that fails. */
+static int open_chunk(const reading *job, const part *one) {
+    char path[4096];
+    size_t end = strlen(job->path);
+    if (end + 21 * job->rank > sizeof path) {
+        errno = ENAMETOOLONG;
+        return -1;
+    }
+    memcpy(path, job->path, end);
+    for (int64_t dim = 0; dim < job->rank; dim++) {
+        if (dim) path[end++] = (char)job->separator;
+        end += sprintf(path + end, "%lld", (long long)one->place[dim]);
+    }
+    path[end] = 0;
+    return open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+}
+
+static int read_chunk(reading *job, const shard_box *shard, int64_t number) {
+    part one = find_part(job, shard, number);
+    if (!job->path && shard->sizes[one.slot] != UINT64_MAX)
+        return read_part(job, &one, shard->file, shard->offsets[one.slot], shard->sizes[one.slot]);
+    int file = job->path ? open_chunk(job, &one) : -1;
+    if (file < 0) {
+        if (job->path && errno != ENOENT && errno != ENOTDIR) return 0;
+        fill_lines(&one.lines, job->fill, job->width);
+        return 1;
+    }
+    struct stat status;
+    int is_read = !fstat(file, &status) && read_part(job, &one, file, 0, status.st_size);
+    close(file);
+    return is_read;
 }
 
 /* Let the system fetch chunks that are not in memory, while others are decoded. */
 static void prefetch(const reading *job, const shard_box *shard, int64_t number, int64_t count) {
 #ifdef POSIX_FADV_WILLNEED
-    for (; count > 0; count--, number++) {
-        box part;
-        int64_t from, span;
+    for (; count > 0 && !job->path; count--, number++) {
         while (number >= shard->chunks) number -= shard++->chunks;
-        int64_t slot = find_part(job, shard, number, &part, &from, &span);
+        int64_t slot = find_part(job, shard, number).slot;
         if (shard->sizes[slot] != UINT64_MAX)
             posix_fadvise((int)shard->file, shard->offsets[slot], shard->sizes[slot],
                           POSIX_FADV_WILLNEED);

@@ -123,8 +123,8 @@ class _Reading(Structure):
         *((name, c_int64) for name in ("all_chunks", "rank")),
         *((name, _Sizes) for name in ("chunk", "slot_steps", "from_steps")),
         *((name, c_int64) for name in ("width", "size", "most", "codec", "has_checksum")),
-        ("fill", c_char_p),
-        *((name, c_int64) for name in ("group", "next", "has_failed", "fetched")),
+        *(("fill", c_char_p), ("path", c_char_p)),
+        *((name, c_int64) for name in ("separator", "group", "next", "has_failed", "fetched")),
     ]
 
 
@@ -152,12 +152,12 @@ class ShardBox(NamedTuple):
     box: ZRange
     """Relative to the shard."""
     out: Values
-    file: int
-    offsets: array[int]
-    """Where each chunk of the shard begins, by slot."""
-    sizes: array[int]
     chunks: int
     """How many chunks the box meets."""
+    file: int = -1
+    offsets: array[int] = array("Q")
+    """Where each chunk of the shard begins, by slot."""
+    sizes: array[int] = array("Q")
 
 
 class Compression(NamedTuple):
@@ -244,15 +244,23 @@ class Native:
         return sizes, list(zip((n * room for n in starts), np.add.reduceat(sizes, starts).tolist()))
 
     def read(
-        self, boxes: Sequence[ShardBox], chunks: StoredChunks, threads: int | None
+        self,
+        boxes: Sequence[ShardBox],
+        chunks: StoredChunks,
+        threads: int | None,
+        path: bytes | None = None,
+        separator: bytes = b"/",
     ) -> int | None:
-        """Read boxes of shards; return the bytes that were fetched, None if a chunk is damaged.
+        """Read boxes; return the bytes that were fetched, or None if a chunk cannot be read.
+
+        With a path, chunks are files: it is what comes before the place of a chunk in their names,
+        which a separator joins. The array counts as one shard then.
 
         Threads that all readers share call it, and take one group of chunks after the other.
         """
         shards = (_ShardBox * len(boxes))()
         rank = len(chunks.shape)
-        for shard, (box, out, file, offsets, sizes, count) in zip(shards, boxes):
+        for shard, (box, out, count, file, offsets, sizes) in zip(shards, boxes):
             shard.low[:rank], shard.high[:rank] = box.start, box.stop
             shard.to_steps[:rank], shard.to = out.strides, out.ctypes.data
             shard.offsets, shard.sizes = offsets.buffer_info()[0], sizes.buffer_info()[0]
@@ -264,7 +272,7 @@ class Native:
             *(ctypes.addressof(shards), count, rank),
             *(_Sizes(*sizes) for sizes in (chunks.shape, chunks.slot_steps, chunks.steps)),
             *(chunks.itemsize, chunks.nbytes, chunks.most, chunks.codec, chunks.has_checksum),
-            *(chunks.fill, group, 0, 0, 0),
+            *(chunks.fill, path, ord(separator), group, 0, 0, 0),
         )
 
         def read(_: int) -> None:

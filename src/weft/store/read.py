@@ -44,7 +44,7 @@ from weft.store.filters import VlenText
 from weft.store.metadata import Metadata
 from weft.store.native import BLOSC, MAX_RANK, STORED, ZSTD, ShardBox, StoredChunks
 from weft.store.selection import Points, Run
-from weft.store.shard import ABSENT, FileShard, ShardError, ShardIndexCache, ShardReader
+from weft.store.shard import ABSENT, FileShard, FileSource, ShardError, ShardIndexCache, ShardReader
 from weft.store.threads import POOL_SIZES, for_each, may_join, scratch
 from weft.values import Point, as_count
 
@@ -127,7 +127,7 @@ class ChunkFormat(NamedTuple):
         codecs, size = metadata.codecs, layout.chunk_nbytes
         fixed, limits = stored_size(codecs, size), tuple(decoded_sizes(codecs, size))
         most = max_stored(codecs, size)
-        is_compiled = is_plain and metadata.is_sharded and size <= MAX_COMPILED
+        is_compiled = is_plain and size <= MAX_COMPILED
         chunks = _stored_chunks(metadata, layout, dtype, most) if is_compiled else None
         return cls(metadata, layout, stored, is_plain, fixed, most, limits, chunks)
 
@@ -190,10 +190,13 @@ class BoxReader:
 
     def fill(self, box: ZRange, out: Result) -> None:
         """Read the elements of a box into an array of its shape."""
-        shards = self._layout.shard_grid.meeting(box)
         chunks = self._compiled_chunks(box, out)
+        is_sharded = self._metadata.is_sharded
+        if chunks is not None and not is_sharded and self._read_files(box, out, chunks):
+            return
+        shards = self._layout.shard_grid.meeting(box)
         while window := list(islice(shards, self._shards.window)):
-            if chunks is None or not self._read_compiled(window, box, out, chunks):
+            if chunks is None or not (is_sharded and self._read_shards(window, box, out, chunks)):
                 self._read_window(window, partial(self._box_tasks, box, out))
 
     def gather(self, parts: Sequence[Run | Points], out: Result) -> None:
@@ -224,7 +227,22 @@ class BoxReader:
         )
         return None if is_cut or count < LEAST_COMPILED else chunks
 
-    def _read_compiled(
+    def _read_files(self, box: ZRange, out: Result, chunks: StoredChunks) -> bool:
+        """Read a box of chunks that are files of their own; return False if one is damaged."""
+        code, source = native.compiled(), self._shards.source
+        if code is None or not isinstance(source, FileSource):
+            return False
+        first, keys = (0,) * box.ndim, self._metadata.keys
+        places = keys.separator.join(map(str, first))
+        start = os.fsencode(f"{source.base}/{keys.key(first).removesuffix(places)}")
+        whole = ShardBox(box, out, self._layout.chunk_grid.count_meeting(box))
+        fetched = code.read([whole], chunks, self.threads, start, keys.separator.encode())
+        if fetched is None:
+            return False
+        self._fetched.append(fetched)
+        return True
+
+    def _read_shards(
         self, window: list[Point], box: ZRange, out: Result, chunks: StoredChunks
     ) -> bool:
         """Read the part of a box that lies in some shards; return False if a chunk is damaged."""
@@ -237,13 +255,12 @@ class BoxReader:
             for at in window:
                 part, shard = self._layout.shard_grid.box(at) & box, shards.get(at)
                 target = out[part.slices(box.start)]
-                if shard is None:
+                if isinstance(shard, FileShard):
+                    inside = part.translate([-n for n in self._layout.shard_box(at).start])
+                    count = self._layout.slot_grid.count_meeting(inside)
+                    boxes.append(ShardBox(inside, target, count, shard.file, *shard.index))
+                else:
                     target[...] = self._metadata.fill
-                    continue
-                inside = part.translate([-n for n in self._layout.shard_box(at).start])
-                assert isinstance(shard, FileShard)
-                count = self._layout.slot_grid.count_meeting(inside)
-                boxes.append(ShardBox(inside, target, shard.file, *shard.index, count))
             fetched = code.read(boxes, chunks, self.threads) if boxes else 0
         finally:
             for shard in shards.values():

@@ -243,7 +243,7 @@ class Array(StoredArray, LazyArray):
         self._check_unchanged()
         reader = BoxReader(self._format, self._shards, threads)
         reader.fill(wanted, target)
-        self._check_found(reader)
+        self._check_found(reader, target)
         return CountedRead(target if out is None else out, reader.fetched)
 
     def _gather(self, wanted: Gather, threads: int | None = None) -> Result:
@@ -259,7 +259,7 @@ class Array(StoredArray, LazyArray):
             parts, picks = wanted.around() or (wanted.parts, ())
             values = self._allocate(ZRange.of([part.size for part in parts]))
             reader.gather(parts, values)
-            self._check_found(reader)
+            self._check_found(reader, values)
             values = values[picks] if picks else values
         if self.metadata.dtype == "bfloat16":
             if self.dtype == self._read_dtype:
@@ -323,11 +323,11 @@ class Array(StoredArray, LazyArray):
             self._check_metadata(_reloaded(self.sink))
             self._checked = identity
 
-    def _check_found(self, reader: BoxReader) -> None:
+    def _check_found(self, reader: BoxReader, values: Result) -> None:
         """Refuse what a server reads as fill value because the array is not there any more."""
-        if reader.has_found or isinstance(self.sink, Folder):
+        if reader.has_found or not values.size or isinstance(self.sink, Folder):
             return
-        if self.sink.fetch(self._file, 0, 1) is None:
+        if not reader.is_there(self._file):
             raise self._gone()
 
     @property

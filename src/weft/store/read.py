@@ -188,6 +188,12 @@ class BoxReader:
         """The stored bytes that were fetched so far: indexes and chunks."""
         return sum(self._fetched)
 
+    def is_there(self, key: str) -> bool:
+        """Return whether there is a value, of which a byte is fetched."""
+        found = self._shards.source.fetch(key, 0, 1)
+        self._fetched.append(0 if found is None else len(found.data))
+        return found is not None
+
     def fill(self, box: ZRange, out: Result) -> None:
         """Read the elements of a box into an array of its shape."""
         chunks = self._compiled_chunks(box, out)

@@ -89,6 +89,14 @@ ARRAYS = [
 
 
 @pytest.fixture(autouse=True)
+def _is_interruptible():
+    """Python's own handler of an interrupt: a process started in the background has none."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.fixture(autouse=True)
 def _epochs_are_large(monkeypatch):
     monkeypatch.setattr("weft.store.pipeline.MIN_TOGETHER", 0)
 

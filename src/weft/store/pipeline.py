@@ -236,6 +236,7 @@ class CpuPipeline(Pipeline):
             raise WeftError(f"encoder: {by!r} is for device='cuda'")
         self.layout, self.encoder, self.clock = layout, encoder, clock
         self.scatter = Scatter(layout, encoder.dtype, encoder.metadata.fill)
+        self._is_large = self.scatter.nbytes >= MIN_TOGETHER
         self._is_alone = threads is not None or native.compiled() is None
         """Whether a thread encodes a batch by itself, without those of compiled code."""
         is_local = isinstance(assembler.sink, Folder)  # others are waited for
@@ -329,9 +330,7 @@ class CpuPipeline(Pipeline):
 
     def together(self, work: Callable[..., T], *arguments: Any) -> T:
         """Call a function; an interrupt waits for its end, unless epochs are small."""
-        if self.scatter.nbytes < MIN_TOGETHER:
-            return work(*arguments)
-        return uninterrupted(work, *arguments)
+        return uninterrupted(work, *arguments) if self._is_large else work(*arguments)
 
     def forget(self, done: int) -> bool:
         """Put the next elements in their place."""
@@ -382,7 +381,7 @@ class CpuPipeline(Pipeline):
             while len(self._free) < self.scatter.bands and not self._may_add:
                 if self.error is not None:
                     return False
-                if not self.together(self._may_allocate):
+                if self._rows == self._max_rows or not self.together(self._may_allocate):
                     self._wait()
         waited = time.perf_counter() - begin
         self.clock.waited += waited
@@ -403,8 +402,6 @@ class CpuPipeline(Pipeline):
     def _may_allocate(self) -> bool:
         """Count another row of blocks, if there may be one; the caller holds the condition."""
         row = self.scatter.row_nbytes
-        if self._rows == self._max_rows:
-            return False
         if not BUFFERS.take(row, self._rows * row, self.scatter.nbytes):
             return False
         self._rows += 1

@@ -1,4 +1,4 @@
-"""Boxes read back from sharded Zarr, beside others: random ones, single frames, whole shards.
+"""Boxes read back from Zarr, beside others: random ones, single frames, whole shards.
 
 All read the same store, written by Weft to memory-backed storage where there is some, and open it
 before the clock starts. Peers run in the same round, one after the other, so that a noisy moment
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -26,8 +27,12 @@ COUNT = 16
 """Random boxes of a round."""
 
 
+OTHERS = (1, 512, 512), (4, 64, 64)
+"""Other chunks: planes, and small ones."""
+
+
 def run(seconds: float) -> Iterator[Row]:
-    """Three rows for every codec."""
+    """Three rows for every codec and kind of chunks."""
     job, rounds = (FULL, 5 if seconds < 5 else 15) if seconds else (TINY, 1)
     frames = noisy(job)
     step = max(1, job.count // COUNT + 1)  # so that no two are of one row of chunks
@@ -36,12 +41,22 @@ def run(seconds: float) -> Iterator[Row]:
         "frames": list(ZRange.of(job.shape).tiles((1, *job.shape[1:])))[::step],
         "shards": list(ZRange.of(job.shape).tiles(job.shards)),
     }
-    for name, codecs in CODECS.items():
-        with folder() as path:
-            by_weft(path / "a.zarr", stream(job, frames), job.metadata(codecs))
-            readers = {"weft": by_us(path / "a.zarr"), **peers(path / "a.zarr")}
-            for kind, boxes in kinds.items():
-                yield compare(f"store/{name}-{kind}", readers, boxes, rounds)
+    for suffix, form in forms(job).items():
+        for name, codecs in CODECS.items():
+            with folder() as path:
+                by_weft(path / "a.zarr", stream(form, frames), form.metadata(codecs))
+                readers = {"weft": by_us(path / "a.zarr"), **peers(path / "a.zarr")}
+                for kind, boxes in kinds.items():
+                    yield compare(f"store/{name}-{kind}{suffix}", readers, boxes, rounds)
+
+
+def forms(job: Job) -> dict[str, Job]:
+    """The same stack with other chunks, and with a file for each chunk; by the end of a row."""
+    found = {"": job}
+    for sizes in OTHERS:
+        rows, height, width = map(min, sizes, job.shards)
+        found[f"-{'x'.join(map(str, sizes))}"] = replace(job, chunks=(rows, height, width))
+    return {**found, "-files": replace(job, shards=job.chunks)}
 
 
 def random_boxes(job: Job) -> list[ZRange]:

@@ -8,7 +8,7 @@ hits all alike; the best round of each counts. Throughput is of the elements tha
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -18,7 +18,9 @@ import numpy as np
 
 from benchmarks.row import Row
 from benchmarks.store import CODECS, FULL, THREADS, TINY, Job, by_weft, folder, noisy, stream
+from benchmarks.store_peers import Frame, Write
 from weft.space import ZRange
+from weft.store import Metadata, create_shards
 from weft.store import open as open_store
 
 Read: TypeAlias = Callable[[ZRange], Any]
@@ -41,22 +43,33 @@ def run(seconds: float) -> Iterator[Row]:
         "frames": list(ZRange.of(job.shape).tiles((1, *job.shape[1:])))[::step],
         "shards": list(ZRange.of(job.shape).tiles(job.shards)),
     }
-    for suffix, form in forms(job).items():
+    for suffix, (form, write) in forms(job).items():
         for name, codecs in CODECS.items():
             with folder() as path:
-                by_weft(path / "a.zarr", stream(form, frames), form.metadata(codecs))
+                write(path / "a.zarr", stream(form, frames), form.metadata(codecs))
                 readers = {"weft": by_us(path / "a.zarr"), **peers(path / "a.zarr")}
                 for kind, boxes in kinds.items():
                     yield compare(f"store/{name}-{kind}{suffix}", readers, boxes, rounds)
 
 
-def forms(job: Job) -> dict[str, Job]:
-    """The same stack with other chunks, and with a file for each chunk; by the end of a row."""
-    found = {"": job}
+def forms(job: Job) -> dict[str, tuple[Job, Write]]:
+    """The same stack with other chunks, and with a file for each chunk; by the end of a name."""
+    found: dict[str, tuple[Job, Write]] = {"": (job, by_weft)}
     for sizes in OTHERS:
         rows, height, width = map(min, sizes, job.shards)
-        found[f"-{'x'.join(map(str, sizes))}"] = replace(job, chunks=(rows, height, width))
-    return {**found, "-files": replace(job, shards=job.chunks)}
+        form = replace(job, chunks=(rows, height, width))
+        found[f"-{'x'.join(map(str, sizes))}"] = form, by_weft
+    return {**found, "-files": (job, to_files)}
+
+
+def to_files(path: Path, frames: Iterable[Frame], metadata: Metadata) -> None:
+    """Without sharding, and without checksums."""
+    made = create_shards(
+        path, metadata.shape, "uint16", metadata.chunks, codecs=metadata.codecs, checksum=False
+    )
+    stack = np.stack(list(frames))
+    for box in made.box.tiles((metadata.chunks[0], *metadata.shape[1:])):
+        made.write(box, stack[box.slices()])
 
 
 def random_boxes(job: Job) -> list[ZRange]:

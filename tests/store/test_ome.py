@@ -32,7 +32,7 @@ from weft.store.ome.metadata import (
     as_axes,
 )
 from weft.store.ome.plate import create_plate, open_plate
-from weft.store.pyramid.levels import BUFFERED, Pyramid, buffer_size
+from weft.store.pyramid.levels import BUFFERED, BUFFERS, Pyramid, buffer_size
 
 CASES = trials(100, fewest=20)
 KILLS = trials(3)
@@ -622,12 +622,12 @@ def test_taking_does_not_wait_for_the_reduction(monkeypatch):
     monkeypatch.setattr("weft.store.pyramid.levels.BUFFERED", 8)
     level = Slow()
     pyramid = Pyramid((None, 4), (2, 2), "max", "uint8", [level])
-    for _ in range(4):  # as many as there are buffers
+    for _ in range(BUFFERS):
         pyramid.append(np.ones((2, 4), "uint8"))
     assert not level.blocks, "nothing was written so far"
     level.go.set()
     pyramid.drain()
-    assert sum(map(len, level.blocks)) == 4
+    assert sum(map(len, level.blocks)) == BUFFERS
     pyramid.close()
 
 

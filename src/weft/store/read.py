@@ -42,7 +42,7 @@ from weft.store.decompress import ZSTD_BLOCK, blosc_library
 from weft.store.dtypes import Bytes
 from weft.store.filters import VlenText
 from weft.store.metadata import Metadata
-from weft.store.native import BLOSC, MAX_RANK, STORED, ZSTD, ShardBox, StoredChunks
+from weft.store.native import BLOSC, MAX_RANK, STORED, ZSTD, Native, ShardBox, StoredChunks
 from weft.store.selection import Points, Run
 from weft.store.shard import ABSENT, FileShard, FileSource, ShardError, ShardIndexCache, ShardReader
 from weft.store.threads import POOL_SIZES, for_each, may_join, scratch
@@ -164,6 +164,17 @@ class ChunkRead(NamedTuple):
     part: ChunkPart
 
 
+class CompiledRead(NamedTuple):
+    """What compiled code reads of a box."""
+
+    code: Native
+    chunks: StoredChunks
+    base: str
+    """The folder of the array."""
+    met: int
+    """The chunks that the box meets."""
+
+
 class BoxReader:
     """One read, on limited threads, and the bytes that it fetches from storage."""
 
@@ -196,13 +207,14 @@ class BoxReader:
 
     def fill(self, box: ZRange, out: Result) -> None:
         """Read the elements of a box into an array of its shape."""
-        chunks = self._compiled_chunks(box, out)
-        is_sharded = self._metadata.is_sharded
-        if chunks is not None and not is_sharded and self._read_files(box, out, chunks):
-            return
+        read = self._compiled_read(box, out)
+        if read is not None and not self._metadata.is_sharded:
+            if self._read_files(box, out, read):
+                return
+            read = None
         shards = self._layout.shard_grid.meeting(box)
         while window := list(islice(shards, self._shards.window)):
-            if chunks is None or not (is_sharded and self._read_shards(window, box, out, chunks)):
+            if read is None or not self._read_shards(window, box, out, read):
                 self._read_window(window, partial(self._box_tasks, box, out))
 
     def gather(self, parts: Sequence[Run | Points], out: Result) -> None:
@@ -214,13 +226,13 @@ class BoxReader:
 
     # -- shards, by compiled code
 
-    def _compiled_chunks(self, box: ZRange, out: Result) -> StoredChunks | None:
-        """Return how chunks are stored, if compiled code reads this box, and sooner.
+    def _compiled_read(self, box: ZRange, out: Result) -> CompiledRead | None:
+        """Return the compiled code and what it reads, if it reads this box, and sooner.
 
         It decodes all blocks of a zstd frame; elsewhere those are left out that are not needed.
         """
-        chunks = self.format.compiled
-        if chunks is None or not self._shards.source.is_local or not box.ndim:
+        chunks, source = self.format.compiled, self._shards.source
+        if chunks is None or not isinstance(source, FileSource) or not box.ndim:
             return None
         is_apart = out.shape[-1] > 1 and out.strides[-1] != out.itemsize
         if is_apart or out.dtype != self.format.dtype:
@@ -231,30 +243,29 @@ class BoxReader:
             and chunks.nbytes > ZSTD_BLOCK
             and count * chunks.nbytes > 2 * out.nbytes
         )
-        return None if is_cut or count < LEAST_COMPILED else chunks
+        if is_cut or count < LEAST_COMPILED or (code := native.compiled()) is None:
+            return None
+        return CompiledRead(code, chunks, source.base, count)
 
-    def _read_files(self, box: ZRange, out: Result, chunks: StoredChunks) -> bool:
+    def _read_files(self, box: ZRange, out: Result, read: CompiledRead) -> bool:
         """Read a box of chunks that are files of their own; return False if one is damaged."""
-        code, source = native.compiled(), self._shards.source
-        if code is None or not isinstance(source, FileSource):
-            return False
         first, keys = (0,) * box.ndim, self._metadata.keys
         places = keys.separator.join(map(str, first))
-        start = os.fsencode(f"{source.base}/{keys.key(first).removesuffix(places)}")
-        whole = ShardBox(box, out, self._layout.chunk_grid.count_meeting(box))
-        fetched = code.read([whole], chunks, self.threads, start, keys.separator.encode())
-        if fetched is None:
-            return False
-        self._fetched.append(fetched)
-        return True
+        start = os.fsencode(f"{read.base}/{keys.key(first).removesuffix(places)}")
+        whole, separator = ShardBox(box, out, read.met), keys.separator.encode()
+        return self._note_fetched(
+            read.code.read([whole], read.chunks, self.threads, start, separator)
+        )
+
+    def _note_fetched(self, fetched: int | None) -> bool:
+        """Count the bytes that compiled code has fetched; return False if it failed."""
+        self._fetched.append(fetched or 0)
+        return fetched is not None
 
     def _read_shards(
-        self, window: list[Point], box: ZRange, out: Result, chunks: StoredChunks
+        self, window: list[Point], box: ZRange, out: Result, read: CompiledRead
     ) -> bool:
         """Read the part of a box that lies in some shards; return False if a chunk is damaged."""
-        code = native.compiled()
-        if code is None:
-            return False
         _, shards = self._find(window)
         boxes = []
         try:
@@ -267,14 +278,10 @@ class BoxReader:
                     boxes.append(ShardBox(inside, target, count, shard.file, *shard.index))
                 else:
                     target[...] = self._metadata.fill
-            fetched = code.read(boxes, chunks, self.threads) if boxes else 0
+            return not boxes or self._note_fetched(read.code.read(boxes, read.chunks, self.threads))
         finally:
             for shard in shards.values():
                 shard.close()
-        if fetched is None:
-            return False
-        self._fetched.append(fetched)
-        return True
 
     # -- shards
 

@@ -90,11 +90,6 @@ class Call:
     number: int = 0
     """What an adapter knows it by."""
 
-    @property
-    def writes(self) -> bool:
-        """Whether it writes to storage."""
-        return any(entry.task.writes for entry in self.entries)
-
     def argument(self, reference: Any) -> int:
         """Return the number of the argument that is a reference; each is passed once."""
         for number, known in enumerate(self.arguments):
@@ -138,8 +133,13 @@ def run_call(
 
 def check_open(entries: Iterable[CallEntry], is_open: Callable[[], bool]) -> None:
     """Refuse a call that writes for a run that has failed while the call waited."""
-    if any(entry.task.writes for entry in entries) and not is_open():
+    if _writes(entries) and not is_open():
         raise WeftError("the run of this task has ended")
+
+
+def _writes(entries: Iterable[CallEntry]) -> bool:
+    """Return whether tasks of a call write to storage."""
+    return any(entry.task.writes for entry in entries)
 
 
 def pack(found: Sequence[tuple[Report | None, Blocks]]) -> bytes:
@@ -226,7 +226,7 @@ class CallSession:
         if call.reply is None:
             del self.open[call.worker]
             self.sent[call.worker] += 1
-            if call.writes:
+            if _writes(call.entries):
                 self.writing.add(call)
             self._start(call, pickle.dumps((self.name, call.entries)))
 
